@@ -6,7 +6,7 @@ positions/    where consumers keep their positions: Kafka group, Spark checkpoin
 client.py     the API for programs
 errors.py     the tree of errors (pure)
 model.py      what a collector submits, and what a reader gets (pure)
-offsets.py    the offset of a time in each partition, whether it can be trusted, and how a consumer is set to it
+offsets.py    the offset of a time in each partition, whether it can be trusted, and how to set a consumer to it
 publish.py    what is published of a consumer's submissions (pure)
 watermark.py  the rules: watermark of a partition, watermark of a topic (pure)
 wire.py       the JSON between server and client

@@ -1,11 +1,11 @@
 """The Data Delay API for programs: a collector submits through it, and the gate of a join reads through it.
 
 Every call has time-outs and a bounded number of attempts. It either returns the server's answer or raises
-`DelayCallFailed` (or the server's own refusal): a gate that gets an exception knows nothing and stays shut. What is
-retried, with growing pauses, or after the server's Retry-After up to 10 s:
+`DelayCallFailed` (or the server's own refusal): a gate that gets an exception knows nothing and stays shut. Calls are
+retried with growing pauses, or after the server's Retry-After up to 10 s:
 
-    reads, submissions (an identical one changes nothing)      any lost or incomplete answer, 429, 5xx
-    rewinds and forgets (they could undo a later submission)   429, 503, no connection: nothing was done
+    reads, submissions (an identical one changes nothing)      after any lost or incomplete answer, 429, 5xx
+    rewinds and forgets (they could undo a later submission)   after 429, 503, no connection: nothing was done
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ _SUBMISSION_REFUSED = {400: SubmissionInvalid, 413: SubmissionInvalid, 422: Subm
 
 @dataclass(frozen=True, slots=True)
 class HistoryPage:
-    """A page of a history, newest first. Pass `next_before` to get the next, older page; None: there is none."""
+    """A page of a history, newest first. Pass `next_before` to get the next, older page; None if there is none."""
 
     points: tuple[Point, ...]
     next_before: int | None

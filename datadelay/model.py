@@ -19,16 +19,16 @@ from datadelay.errors import SubmissionInvalid
 TIME_MIN_MS = -62_135_596_800_000
 """0001-01-01T00:00Z, the earliest time that has an ISO 8601 form."""
 TIME_MAX_MS = 253_402_300_799_999
-"""9999-12-31T23:59:59.999Z, the latest one."""
+"""9999-12-31T23:59:59.999Z, the latest time with such a form."""
 OFFSET_MAX = 2**63 - 1
 NAME_PATTERN = "^[A-Za-z0-9._-]*[A-Za-z0-9_-][A-Za-z0-9._-]*$"
-"""Kafka's rule for topics; not only dots, which URLs would swallow."""
+"""Kafka's rule for topics, except names of dots alone, which URLs would swallow."""
 NAME_MAX = 249
 TEXT_MAX = 1000
 TEXT_PATTERN = "^[^\\x00]*$"
 """PostgreSQL stores no NUL."""
 PARTITIONS_MAX = 10_000
-"""Of one topic."""
+"""The most partitions of one topic."""
 _FITTING = f"1 to {TEXT_MAX} characters, none of them NUL or half of a surrogate pair"
 
 
@@ -71,7 +71,7 @@ class Submission:
     """One collector run's findings about one consumer and topic.
 
     listed_ms          the wall clock just before the end offsets were listed
-    consumed_until_ms  the smallest watermark of a partition; None, with a reason, if one of them has none
+    consumed_until_ms  the smallest watermark of a partition; None, with a reason, if a partition has none
     generation         changes when the consumer starts over: its positions cannot be compared with earlier ones
     store_generation   the same for the store that the consumer feeds; None if it feeds none
     caught_up          every partition was caught up with its end
@@ -126,7 +126,7 @@ class Delay:
     """What is published of one consumer and topic at `now_ms` of the server's clock.
 
     consumed_until_ms  every record still unread has an event time >= this one; None: unknown (state `unknown`)
-    delay_ms           `now_ms` minus it
+    delay_ms           `now_ms` minus `consumed_until_ms`
     since_ms           when the current state began
     listed_ms, age_ms  when the ends of the newest submission were listed, and how long ago that is
     success_ms         `listed_ms` of the newest submission that carried a value; None if there was none
@@ -166,7 +166,7 @@ class Point:
 
 
 def fitted(text: str) -> str:
-    """Returns the text, cut and escaped where a submission could not carry it."""
+    """Returns the text, cut and escaped so that a submission can carry it."""
     return text.encode("utf-8", "backslashreplace").decode().replace("\0", r"\x00")[:TEXT_MAX]
 
 

@@ -15,8 +15,8 @@ Kafka's time index answers exactly. If times are in the payload, or the index is
 ahead of its neighbours, or by a transaction marker), blocks of records are searched. With a disorder of at most D,
 every record before the answer has time < T, except those with wrong times (`teacup.kafka.log.time_search`); a few from
 T - D on may be read again. In both cases the neighbours are read: most of the last block before the answer must be
-below T, and some record of the block at the answer must have reached T (T - D). An answer that they contradict (the log
-changed meanwhile, the index is broken) is not `verified`, and nothing may be set by it. Nor is one before which some
+below T, and some record of the block at the answer must have reached T (T - D). If they contradict an answer (the log
+changed meanwhile, the index is broken), it is not `verified`, and nothing may be set by it. The same holds if some
 block further back has reached T (`teacup.kafka.log.time_search`): the disorder is larger than stated.
 
 Positions are set by a plan that shows old and new, an undo file, and only then the write:
@@ -49,7 +49,7 @@ from teacup.kafka.log.topic_log import Ends, TimeAnswer, TimeQuery, TopicLog
 from teacup.kafka.records.record import typical
 
 FORMAT = 1
-"""Of an undo file."""
+"""The format of undo files."""
 
 
 class OffsetKind(StrEnum):
@@ -88,7 +88,7 @@ def offsets_at(
     max_future_skew_ms: int = MAX_FUTURE_SKEW_MS,
     progress: Callable[[str], None] = lambda _: None,
 ) -> tuple[OffsetAt, ...]:
-    """Returns the offset of `time_ms` in each partition, in their order. Raises `teacup.kafka.errors.KafkaIOError`."""
+    """Returns the offset of `time_ms` in each partition, in order. Raises `teacup.kafka.errors.KafkaIOError`."""
     count = log.partition_count()
     progress(f"{log.topic}: listing the ends of {count} partitions")
     ends = log.ends()
@@ -149,7 +149,7 @@ class PositionChange:
 
 @dataclass(frozen=True, slots=True)
 class PositionPlan:
-    """What would be written where."""
+    """The positions that would be written."""
 
     topic: str
     target: Mapping[str, str]
@@ -157,7 +157,7 @@ class PositionPlan:
 
     @property
     def old(self) -> dict[int, int | None]:
-        """The present position of each partition; None: there is none."""
+        """The present position of each partition; None if it has none."""
         return {change.partition: change.old for change in self.changes}
 
     @property
@@ -217,7 +217,7 @@ def undo_topic(undo_file: Path) -> str:
 
 
 def _written(undo_file: Path) -> PositionPlan:
-    """Reads the plan whose undo file this is. Raises `ConfigInvalid`."""
+    """Reads the plan in an undo file. Raises `ConfigInvalid`."""
     try:
         document = json.loads(undo_file.read_text(encoding="utf-8"))
         if document["format"] != FORMAT:

@@ -14,8 +14,8 @@ A reader may act on a `consumed_until` irrevocably: it releases left records of 
    before: nothing else can be contradicted). It is **held** there until a later submission is beyond the last
    published value (everything that readers were promised is consumed again), or until a rewind reports that the
    consumer went back on purpose.
-4. *A claim about a store names the store.* Positions that no longer do, although earlier ones did, were not committed
-   by the feeder: the delay is unknown until its next commit, even after a rewind.
+4. *A claim about a store names the store.* Positions that no longer name it, although earlier ones did, were not
+   committed by the feeder: the delay is unknown until its next commit, even after a rewind.
 5. *Unknown is unknown*: a submission without a value publishes none. The next one with a value may, because positions
    are remembered in between.
 6. *A value that is not renewed becomes stale*; it stays readable, because it is still true. Unknown does not become
@@ -42,7 +42,7 @@ from datadelay.watermark import UNKNOWN, watermark
 class SkewLimits:
     """How far ahead of the server's clock a submission may lie; one beyond that would block all later ones.
 
-    clock_skew_ms   for the time the ends were listed: the collector's clock against the server's
+    clock_skew_ms   for the time when the ends were listed: the collector's clock against the server's
     future_skew_ms  for the value: event times are set by producers
     """
 
@@ -56,9 +56,9 @@ class Published:
 
     last        the newest accepted submission
     positions   the newest known position of each partition; None after a rewind: there is nothing to compare with
-    value_ms    what is published; None: unknown
+    value_ms    the published value; None if unknown
     floor_ms    the last published value since the last rewind
-    held        why values up to `floor_ms` are not accepted; None: they are
+    held        why values up to `floor_ms` are not accepted; None if they are
     reason      why the delay is unknown; None if it is known
     success_ms  when the newest submission that carried a value was listed
     since_ms    when the state (apart from stale) began
@@ -145,7 +145,7 @@ def accept(
 
 
 def rewind(before: Published, *, now_ms: int, note: str | None = None) -> Published:
-    """Forgets what was promised: unknown until a submission that was listed from now on, which will be accepted."""
+    """Forgets earlier promises: unknown until a submission that was listed from now on, which will be accepted."""
     why = f" ({note})" if note else ""
     return replace(
         before,
@@ -230,9 +230,9 @@ def _refuse_late(before: Published, submission: Submission) -> None:
 
 
 def _without_claim(last: Submission, submission: Submission) -> Submission:
-    """Turns a submission that names no store any more into one that knows nothing; returns any other unchanged.
+    """Turns a submission that no longer names a store into one that knows nothing; returns any other unchanged.
 
-    If it says itself why it knows nothing (for instance that there are no positions), that remains the reason.
+    If it gives its own reason for knowing nothing (for instance that there are no positions), that remains the reason.
     """
     store = last.store_generation
     if store is None or submission.store_generation is not None:

@@ -44,7 +44,7 @@ class Idle(StrEnum):
 
 
 def caught_up(position: int, stable: int, high: int) -> bool:
-    """Returns whether nothing is unread, and no open transaction hides records behind the last stable offset."""
+    """Returns whether nothing is unread and no open transaction hides records after the last stable offset."""
     return position >= stable and stable == high
 
 
@@ -57,7 +57,7 @@ def partition_watermark(
     producer_delay_ms: int,
     idle: Idle = Idle.ADVANCE,
 ) -> int:
-    """Returns the watermark of one partition in event-time milliseconds; `UNKNOWN` if there is no fact.
+    """Returns the watermark of one partition in event-time milliseconds; `UNKNOWN` without any fact.
 
     reached_ms           the largest H for which the first unread record, or one before it, has time >= H
     newest_ms            the time of the newest record known to be read
@@ -119,5 +119,5 @@ def proven_watermark(times_ms: Sequence[int], outliers: int, disorder_ms: int) -
 
 
 def watermark(watermark_ms: Iterable[int], before_ms: int = UNKNOWN) -> int:
-    """Returns the minimum over the partitions, but never below the watermark `before_ms` that was already known."""
+    """Returns the minimum over the partitions, but never less than the already known watermark `before_ms`."""
     return max(min(watermark_ms, default=UNKNOWN), before_ms)

@@ -1,6 +1,6 @@
 """The Data Delay API: stores what collectors submit, and publishes it by the rules of `datadelay.publish`.
 
-migrations/   how the tables came to be
+migrations/   the history of the tables
 page/         the page for people
 app.py        the routes, and the metrics
 config.py     its configuration

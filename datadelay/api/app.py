@@ -12,7 +12,7 @@
 Delays are read from memory on the event loop, unless the database is shared; everything that touches the database runs
 in threads. A server is one process with one event loop.
 
-Its metrics are of every delay, as of the moment of a scrape, and of the API itself. An unknown delay has no sample of
+Its metrics cover every delay at the moment of a scrape, and the API itself. An unknown delay has no sample of
 `teacup_data_delay_seconds`: 0 would read as "no delay", and NaN silences most alert rules. Alert on the state.
 """
 
@@ -61,7 +61,7 @@ logger = logging.getLogger("teacup.datadelay.api.app")
 
 HISTORY_PAGE_MAX = 2_000
 _SEQUENCE_MAX = 2**53
-_SUBMITTED_VALUES = 8 * PARTITIONS_MAX  # a partition has 5 commas and brackets; the rest is for texts
+_SUBMITTED_VALUES = 8 * PARTITIONS_MAX  # a partition has 5 commas and brackets; the remaining 3 are for texts
 _REALM = "data delay"
 _NO_STORE = {"Cache-Control": "no-store"}
 
@@ -124,7 +124,7 @@ class Delays:
         self.metrics = DelayMetrics(self.all)
 
     def all(self) -> list[Delay]:
-        """Returns everything that is published, as of now."""
+        """Returns everything that is published now."""
         now_ms = self._clock_ms()
         return [self._view(published, now_ms) for published in self._store.all()]
 
@@ -252,7 +252,7 @@ class DelayCollector(Collector):
         self._delays = delays
 
     def describe(self) -> list[GaugeMetricFamily]:
-        """Returns nothing: it would otherwise be scraped to be registered."""
+        """Returns nothing; otherwise it would be scraped when it is registered."""
         return []
 
     def collect(self) -> Iterable[GaugeMetricFamily]:

@@ -5,14 +5,14 @@
 
 A SQLite file is locked for one server process, and every commit is on disk: `synchronous=FULL` in WAL mode syncs the
 log before a commit returns, so once a submission is answered, neither kill -9 nor a power failure loses it. A file that
-is removed or replaced can still be written to while it is open, and all of that is gone with this process: so after
+is removed or replaced while it is open can still be written to, but all of that is gone with this process: so after
 each transaction the path must still lead to it.
 
 In PostgreSQL each change locks its consumer and topic until it is committed (an advisory lock, as there may be no row
 yet), so that every server decides on the newest state. A connection that is lost, or that leads to a server which has
-become read-only, is replaced by a new one for the next request: with several hosts in the URL and
-`target_session_attrs=read-write` that is how a fail-over is followed. Time limits keep a request from waiting for a
-database that hangs; options in the URL take precedence. What is acknowledged is as durable as a commit is there
+become read-only, is replaced by a new one for the next request. With several hosts in the URL and
+`target_session_attrs=read-write` this follows a fail-over. Time limits keep a request from waiting for a
+database that hangs; options in the URL take precedence. What is acknowledged is as durable as a commit there
 (`synchronous_commit`, and that of the standby).
 """
 
@@ -40,7 +40,7 @@ _CONNECTIONS = 10
 _OPTIONS = {
     "connect_timeout": 5,  # s, for each host
     "tcp_user_timeout": 10_000,  # ms
-    "client_encoding": "utf8",  # of a database in SQL_ASCII, too: texts would be bytes
+    "client_encoding": "utf8",  # for a database in SQL_ASCII, whose texts would otherwise be bytes
     "options": "-c statement_timeout=10s -c idle_in_transaction_session_timeout=10s",
 }
 _MIGRATING = 0x7EAC0B
@@ -65,7 +65,7 @@ class Database(Protocol):
         ...
 
     def check(self, connection: Connection) -> None:
-        """Fails if the database cannot be written."""
+        """Fails if the database cannot be written to."""
         ...
 
     def check_kept(self) -> None:
@@ -73,7 +73,7 @@ class Database(Protocol):
         ...
 
     def said(self, error: SQLAlchemyError) -> str:
-        """Returns what an error of it says, and what there is to know about its disk."""
+        """Returns what an error of the database says, and the state of its disk if that matters."""
         ...
 
     def close(self) -> None:
@@ -82,7 +82,7 @@ class Database(Protocol):
 
 
 def parsed(database: str) -> URL:
-    """Returns the URL of a database that is supported. Raises ValueError; its message does not show the URL."""
+    """Returns the URL of a supported database. Raises `ValueError`, whose message does not show the URL."""
     try:
         url = make_url(database)
     except (ArgumentError, ValueError):
@@ -96,7 +96,7 @@ def parsed(database: str) -> URL:
 
 
 def check_url(database: str) -> None:
-    """Raises ValueError for a URL that would be refused, as far as that can be said without connecting."""
+    """Raises `ValueError` for a URL that would be refused, as far as can be told without connecting."""
     url = parsed(database)
     if url.get_backend_name() == "postgresql":
         check_options(url)
@@ -109,7 +109,7 @@ def open_database(database: str) -> Database:
 
 
 def check_options(url: URL) -> None:
-    """Raises ValueError for a parameter that libpq does not know; it would refuse the URL when it connects."""
+    """Raises `ValueError` for a parameter that libpq does not know, as it would refuse the URL when it connects."""
     from psycopg.pq import Conninfo  # an extra of its own
 
     known = [option.keyword.decode() for option in Conninfo.get_defaults()]
@@ -144,7 +144,7 @@ class SqliteFile:
         """Does nothing: no other server has the file."""
 
     def check(self, connection: Connection) -> None:
-        """Writes a file, too: a full disk can still be read, and a small change may fit into what the log has."""
+        """Also writes a file, as a full disk can still be read, and a small change may fit into the existing log."""
         connection.exec_driver_sql("PRAGMA user_version = 1")  # used for nothing else
         try:
             with tempfile.TemporaryFile(dir=self._path.parent) as file:
@@ -163,7 +163,7 @@ class SqliteFile:
             )
 
     def said(self, error: SQLAlchemyError) -> str:
-        """Returns what SQLite says, and what the disk has left if it may be full."""
+        """Returns what SQLite says, and how much space the disk has left if it may be full."""
         return with_disk(cause(error), self._path.parent)
 
     def close(self) -> None:
@@ -185,7 +185,7 @@ def _begin(connection: Connection) -> None:
 
 
 def _configure(connection: Any, _record: object) -> None:
-    connection.isolation_level = None  # the driver's own transactions would leave out the migrations' DDL
+    connection.isolation_level = None  # the driver's own transactions would leave out the DDL of migrations
     cursor = connection.cursor()
     for pragma in ("journal_mode=WAL", "synchronous=FULL", "foreign_keys=ON", "busy_timeout=5000"):
         cursor.execute(f"PRAGMA {pragma}")
@@ -193,7 +193,7 @@ def _configure(connection: Any, _record: object) -> None:
 
 
 def _lock(path: Path) -> TextIO:
-    """Locks the file: two servers on it would each publish from their own memory."""
+    """Locks the file, as two servers on it would each publish from their own memory."""
     lock_path = path.with_name(path.name + ".lock")
     try:
         lock = lock_path.open("w")
@@ -248,7 +248,7 @@ class Postgresql:
         """Does nothing: the server notices a lost database by itself."""
 
     def said(self, error: SQLAlchemyError) -> str:
-        """Returns what the server, or the driver, says."""
+        """Returns what the server or the driver says."""
         return cause(error)
 
     def close(self) -> None:
@@ -262,7 +262,7 @@ def _replace_read_only(context: ExceptionContext) -> None:
 
 
 def _one_at_a_time(connection: Connection) -> None:
-    """Lets servers that start at the same time migrate one after the other."""
+    """Makes servers that start at the same time migrate one after the other."""
     connection.execute(select(func.pg_advisory_xact_lock(_MIGRATING)))
 
 

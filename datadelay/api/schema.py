@@ -1,6 +1,6 @@
 """The tables as the newest migration leaves them (a test compares the two), and their rows.
 
-`migrate` brings a database to the newest version. What a failed database said is read without the statement and its
+`migrate` brings a database to the newest version. Errors of a database are reported without the statement and its
 values, which may be anything (`cause`).
 """
 
@@ -89,7 +89,7 @@ history = Table(
 
 
 def to_row(entry: Published) -> dict[str, Any]:
-    """Returns all columns but the key and the sequence number."""
+    """Returns all columns except the key and the sequence number."""
     last = entry.last
     return {
         "listed_ms": last.listed_ms,
@@ -177,7 +177,7 @@ def _revision(connection: Connection) -> str | None:
 
 
 def cause(error: SQLAlchemyError) -> str:
-    """Returns what it said, in one line."""
+    """Returns the database's message in one line."""
     said = error.orig if isinstance(error, DBAPIError) and error.orig is not None else error
     return " ".join(str(said).split())
 
@@ -188,7 +188,7 @@ def is_refusal(error: SQLAlchemyError) -> bool:
 
 
 def remedy(refusal: SQLAlchemyError) -> str:
-    """Returns what to do so that the database no longer refuses the URL."""
+    """Returns what to do so that the database accepts the URL."""
     if isinstance(refusal, DBAPIError) and getattr(refusal.orig, "sqlstate", None) == _NOT_PERMITTED:
         return "the database must belong to the user: ALTER DATABASE ... OWNER TO ..."
     return "correct its user, password, database or options"

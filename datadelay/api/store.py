@@ -104,7 +104,7 @@ class DelayStore:
     def change(
         self, consumer: str, topic: str, decide: Callable[[Published | None], Published], now_ms: int
     ) -> Published:
-        """Publishes what `decide` returns for what is published now, with a point in the history; commits first.
+        """Publishes what `decide` makes of what is published now, with a point in the history; commits first.
 
         If `decide` raises, nothing changes. If it returns what it was given, nothing is written.
         """
@@ -155,11 +155,11 @@ class DelayStore:
         """Returns all entries as of the moment of the call, or later."""
         if self._database.shared:
             self._entries = entries = self._refreshed()
-            return entries  # another thread may have put an older reading into its place
+            return entries  # another thread may have put an older reading in its place
         return self._entries
 
     def _refreshed(self) -> Mapping[tuple[str, str], _Entry]:
-        """Reads what has changed; entries that have not stay the same objects."""
+        """Reads what has changed; unchanged entries stay the same objects."""
         columns = published.c.consumer, published.c.topic, published.c.id, published.c.sequence
         kept = self._entries
         with self._connection() as connection:
@@ -177,7 +177,7 @@ class DelayStore:
         return entries
 
     def _newest(self, connection: Connection, consumer: str, topic: str) -> _Entry | None:
-        """Returns the entry in memory, if it is a copy of the row, and reads the row otherwise."""
+        """Returns the entry in memory if it is a copy of the row; otherwise reads the row."""
         mine = _is(consumer, topic)
         version = connection.execute(select(published.c.id, published.c.sequence).where(*mine)).one_or_none()
         if version is None:
@@ -226,7 +226,7 @@ class DelayStore:
         return row.id, row.sequence
 
     def _prune(self, connection: Connection, published_id: int, newest: int, now_ms: int) -> None:
-        """Drops the points beyond the count, then the oldest few if they are beyond the retention."""
+        """Drops the points beyond the count, and the oldest few if they are beyond the retention."""
         mine = history.c.published_id == published_id
         connection.execute(delete(history).where(mine, history.c.sequence <= newest - self._max_points))
         oldest = select(history.c.sequence).where(mine).order_by(history.c.sequence).limit(100).subquery()
@@ -240,10 +240,10 @@ class DelayStore:
 
 
 class HistoryPages:
-    """Encoded pages of histories, up to `capacity`, until something new is published: many look at the same few charts.
+    """Encoded pages of histories, at most `capacity`, until something new is published: many look at a few charts.
 
     A page is stored with the `Published` object that was current before the page was read. A page of an older object is
-    never returned. The least recently used pages are dropped first. Used on one event loop only.
+    never returned. The least recently used pages are dropped first. For use on one event loop only.
     """
 
     def __init__(self, capacity: int = 256) -> None:
@@ -251,7 +251,7 @@ class HistoryPages:
         self._pages: OrderedDict[Hashable, tuple[Published, bytes]] = OrderedDict()
 
     def get(self, query: Hashable, current: Published) -> bytes | None:
-        """Returns the page of `query`, if it was made when `current` was already published."""
+        """Returns the page of `query` if it was made when `current` was already published."""
         found = self._pages.get(query)
         if found is None or found[0] is not current:
             return None

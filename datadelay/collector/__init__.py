@@ -2,6 +2,6 @@
 
 config.py   its configuration
 observe.py  looks at one consumer in one topic
-reports.py  what was observed -> what is submitted (pure)
+reports.py  turns observations into a submission (pure)
 run.py      one run: everything at once, within its deadline; ends with an exit code
 """

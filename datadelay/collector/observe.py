@@ -1,12 +1,12 @@
 """Observes one consumer in one topic: the edge around `datadelay.collector.reports`.
 
-The order matters. The clock is read before the ends are listed: what arrives later was unreadable at that time. The
+The order matters. The clock is read before the ends are listed, as records that arrive later were unreadable then. The
 positions are read after the ends: a position may have advanced meanwhile, which only makes the value smaller than
-necessary. Records are read of all partitions at once, and only if some are unread: a block from the position on, and
+necessary. Records of all partitions are read at once, and only if some are unread: a block from the position on, and
 one below it, so that no single record decides.
 
 If no unread record has a time, that is a failure, not a caught-up consumer. Most often the path is wrong, or producers
-set no timestamp; going by the clock would report to every reader that all is consumed. (A bad record before good ones
+set no timestamp; going by the clock would tell every reader that all is consumed. (A bad record before good ones
 is skipped, and so are records from the future.)
 """
 
@@ -31,7 +31,7 @@ A = TypeVar("A")
 class Observation:
     """A topic at `listed_ms`; the generation is that of the consumer and of the topic.
 
-    store_generation: of the store that the consumer has fed up to these positions, as it reports
+    store_generation: of the store that the consumer has fed up to these positions, as the consumer reports it
     """
 
     listed_ms: int
@@ -46,7 +46,7 @@ def observe(
     rules: Rules,
     clock_ms: Callable[[], int],
 ) -> Observation:
-    """Looks at every partition; notes a partition's failure in it. Raises `KafkaIOError`, `PositionsUnreadable`."""
+    """Looks at every partition and notes failures in it. Raises `KafkaIOError`, `PositionsUnreadable`."""
     topic_id = log.topic_id()
     log.partition_count()
     listed_ms = clock_ms()
@@ -81,7 +81,7 @@ def observe(
 
 
 def _timeless(log: TopicLog, spans: Mapping[int, tuple[int, int]]) -> Mapping[int, str]:
-    """Returns the partitions that have readable records in the span, but none with any time, however far ahead."""
+    """Returns the partitions with readable records in the span, but none with any time, however far ahead."""
     late, late_troubles = _asked(lambda wanted: log.valid_times(wanted, LATEST_MS, 1), spans)
     rest = {p: span for p, span in spans.items() if not late.get(p) and p not in late_troubles}
     there, troubles = _asked(log.readable, rest)
@@ -97,7 +97,7 @@ def _times(block: list[Timed] | None) -> tuple[int, ...]:
 def _asked(
     ask: Callable[[Mapping[int, V]], Mapping[int, A]], wanted: Mapping[int, V]
 ) -> tuple[Mapping[int, A], Mapping[int, str]]:
-    """Returns the answers, and why partitions gave none: one failure must not hide the other answers."""
+    """Returns the answers, and why partitions gave none, as one failure must not hide the other answers."""
     troubles: dict[int, str] = {}
     while rest := {p: value for p, value in wanted.items() if p not in troubles}:
         try:

@@ -91,7 +91,7 @@ def is_caught_up(observed: Observed) -> bool:
 
 
 def partition_report(observed: Observed, listed_ms: int, rules: Rules) -> PartitionReport:
-    """Returns what is submitted for one partition."""
+    """Returns the report of one partition."""
     refusal = _refusal(observed)
     watermark_ms = UNKNOWN if refusal else _watermark_ms(observed, listed_ms, rules)
     if refusal is None and not TIME_MIN_MS <= watermark_ms <= TIME_MAX_MS:
@@ -111,7 +111,7 @@ def submission(
     partitions: Sequence[Observed],
     rules: Rules,
 ) -> Submission:
-    """Returns what is submitted for a topic."""
+    """Returns the submission for a topic."""
     reports = tuple(partition_report(partition, listed_ms, rules) for partition in partitions)
     reason = _topic_reason(reports)
     until_ms = (
@@ -131,7 +131,7 @@ def submission(
 
 
 def failed_submission(*, consumer: str, topic: str, listed_ms: int, reason: str, before: Delay | None) -> Submission:
-    """Returns what is submitted if nothing could be observed: unknown, with generations and partitions unchanged.
+    """Returns the submission if nothing could be observed: unknown, with generations and partitions unchanged.
 
     Leaving them out would mean that the partitions are gone, or that the consumer started over.
     """

@@ -97,7 +97,7 @@ class Task:
 
 @dataclass(frozen=True, slots=True)
 class TaskOutcome:
-    """The result of a task: a submission, or why there is none. code: of a failure."""
+    """The result of a task: a submission, or why there is none. code: for a failure."""
 
     task: Task
     found: Submission | None
@@ -211,7 +211,7 @@ def _look(task: Task, config: CollectorConfig) -> TaskOutcome:
             topic=task.topic.topic,
             listed_ms=seen.listed_ms,
             generation=seen.generation,
-            store_generation=seen.store_generation or store_generation,  # rather what was fed than what answers now
+            store_generation=seen.store_generation or store_generation,  # prefers what was fed to what answers now
             partitions=seen.partitions,
             rules=task.topic.rules,
         )
@@ -228,7 +228,7 @@ def _look(task: Task, config: CollectorConfig) -> TaskOutcome:
 
 
 def _needed(task: Task, config: CollectorConfig) -> str:
-    """Says what must be granted to look at a topic."""
+    """Returns the grants needed to look at a topic, as text."""
     grants, kafka = [Grant("topic", task.topic.topic, ("Read",))], config.kafka_of(task.consumer)
     if isinstance(task.consumer.positions, GroupSettings):
         grants.append(Grant("group", task.consumer.positions.group, ("Describe",)))
@@ -261,9 +261,9 @@ def _store_generation(store: StoreSettings | None) -> str | None:
 
 
 def _submit(api: DelayClient, outcome: TaskOutcome, begun_ms: int) -> ExitCode:
-    """Submits one topic and logs what readers now see; logs a refusal, too, because it is about this topic alone.
+    """Submits one topic and logs what readers now see, or a refusal that concerns this topic alone.
 
-    Raises `DelayCallFailed` for anything else: no other topic would fare better.
+    Raises `DelayCallFailed` for anything else, as no other topic would fare better.
     """
     task = outcome.task
     try:

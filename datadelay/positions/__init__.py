@@ -43,7 +43,7 @@ class WritablePositions(Positions, Protocol):
     """Positions that an operator may set while the consumer is stopped."""
 
     def target(self) -> dict[str, str]:
-        """Returns what is written to, as texts that an undo file stores and compares."""
+        """Returns where positions are written, as texts that an undo file stores and compares."""
 
     def claimed(self, topic: str, partitions: Collection[int]) -> str | None:
         """Returns why these positions must not be set at all, and what to do instead; None if they may be."""

@@ -1,6 +1,6 @@
 """Positions in a Spark checkpoint: the ends of the newest *committed* batch.
 
-The query's id is the generation. The batch planned last may be above the one committed last; its offsets are not
+The query's id is the generation. The last planned batch may be above the last committed one; its offsets are not
 positions. Two formats of an end are read: that of Spark's Kafka source, `{"topic": {"0": 123}}`, and that of our own
 jobs: a join's `buckets` have `[start, end, ...]` for each partition of a side, a feeder's `spans` an object for each.
 If several sources of a query read the topic, or several buckets a partition, the smallest position counts: everything
@@ -43,7 +43,7 @@ class SparkCheckpoint:
         """Does nothing: no connection stays open."""
 
     def _read(self, of_ends: Callable[[list[Any]], T]) -> tuple[str, T]:
-        """Returns the generation, and what the ends of the newest committed batch say."""
+        """Returns the generation, and what `of_ends` makes of the ends of the newest committed batch."""
         try:
             logs = SparkLogs.at(self._location, self._options)
             generation, committed = logs.query_id(), logs.committed()
@@ -60,11 +60,11 @@ class SparkCheckpoint:
 
 
 def positions_in(ends: Iterable[Any], topic: str) -> dict[int, int]:
-    """Returns the positions in one topic, from the ends of a query's sources. Raises ValueError if none reads it."""
+    """Returns the positions in one topic, from the ends of a query's sources. Raises `ValueError` if none reads it."""
     sources = [found for end in ends if (found := _of_source(end, topic)) is not None]
     if not sources:
         raise ValueError(f"no source of the query reads topic {topic!r}")
-    # A partition counts only if all of the sources know it.
+    # A partition counts only if all sources know it.
     return {p: min(source[p] for source in sources) for p in set.intersection(*(set(source) for source in sources))}
 
 

@@ -7,7 +7,7 @@ tells whose positions they are:
 
     feeder     a claim: everything below is in that store. Setting them would make the claim false
     other job  a copy for lag tools; the position is in the checkpoint
-    receipts   what is in the output; the job could no longer tell
+    receipts   what is in the output; without them the job could no longer tell
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ def note_of_store(generation: str) -> str:
 
 
 def store_in(note: str) -> str | None:
-    """Returns the generation in such a note; None in any other."""
+    """Returns the generation in such a note; None if it is another note."""
     return note.removeprefix(_STORE) if note.startswith(_STORE) else None
 
 

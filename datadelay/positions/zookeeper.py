@@ -9,9 +9,9 @@
 The offset is the next one to read. A spout continues from it after a redeployment under a new topology id. The
 generation is therefore not that id but the creation of the consumer's node.
 
-Nothing in this layout shows whether a spout is running. One that makes progress writes every two seconds. So a node
-that somebody other than us wrote within the last minute counts as in use, and every write requires the version of the
-node that was read.
+Nothing in this layout shows whether a spout is running, but one that makes progress writes every two seconds. So a node
+that somebody else wrote within the last minute counts as in use, and every write requires the version of the node that
+was read.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _WRITER = "teacup"  # a key that spouts ignore, and drop with their next write
 
 @dataclass(frozen=True, slots=True)
 class _Node:
-    """One partition's node as it was read; `content` is None if there is none."""
+    """One partition's node as read; `content` is None if there is none."""
 
     content: dict[str, Any] | None
     version: int = -1
@@ -127,7 +127,7 @@ class SpoutPositions:
         return f"{folder}/partition_{partition}"
 
     def _content(self, topic: str, partition: int, offset: int, node: _Node) -> dict[str, Any]:
-        """Returns the node's content with another offset. A new node names no broker; spouts do not read it."""
+        """Returns the node's content with another offset. A new node names no broker, which spouts do not read."""
         fresh = {
             "topology": {"id": self._consumer_id, "name": self._consumer_id},
             "broker": {"host": "", "port": 0},
