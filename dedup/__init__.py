@@ -5,7 +5,7 @@ topic/           one topic deduplicated into another
 errors.py        what this package refuses or gives up (pure)
 identity.py      what identifies a result: positions, a header, a key; and the batch that wrote it (pure)
 keyed.py         values by key that survive replays
-replay_range.py  which batches may be a replay, and which part of the output may hold what they wrote before (pure)
+replay_range.py  which batches may be a replay, and where in the output their earlier results may be (pure)
 results.py       recent results: from a Kafka topic, from files of a lake
 
 Public: `dedup.DedupConfig`, `dedup.DedupError`, `dedup.Identity`, `dedup.KafkaResults`, `dedup.KeyValue`,

@@ -1,7 +1,7 @@
 """What identifies a result: the positions of its records, a header, or its key; and within which scope. Pure.
 
-    positions   `partition:offset|partition:offset` of the left and the right record, as the header `teacup` of a join's
-                rows says (`teacup.kafka.delivery.provenance`); nothing on the side where there is no record
+    positions   `partition:offset|partition:offset` of the left and the right record, from the header `teacup` of a
+                join's rows (`teacup.kafka.delivery.provenance`); nothing on a side without a record
     left        `partition:offset` of the left record alone: if a left record has one result, that is the same result
                 whichever right record the replay finds
     a header    its value
@@ -46,8 +46,8 @@ class Within(StrEnum):
 class Identity:
     """What identifies a result.
 
-    header   its value is the id; None: the positions of both records are
-    left     without a header: the position of the left record alone is
+    header   its value is the id; None: the positions of both records are the id
+    left     without a header: the position of the left record alone is the id
     key      the record's key is the id; None: it is not
     within   the scope in which the id identifies a result
     """

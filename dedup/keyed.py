@@ -11,7 +11,7 @@ write that does not count. So opaque updates first store which keys they touch (
 previous values of the keys that it does not touch itself. Order of writes: intent, values, committed txid; each is
 complete before the next begins. Intents of odd and even transactions are stored separately, so that one is never
 overwritten while its transaction may still be repeated; within one transaction intents only grow. The very first
-transaction is recorded before anything else, because nothing is committed yet that shows which one must be repeated.
+transaction is recorded before anything else, because no commit shows yet which one must be repeated.
 """
 
 from __future__ import annotations
@@ -38,11 +38,11 @@ class KeyValue(Protocol):
     """Bytes by key. Once `put_many` returns, its items are durable; if it raises, some of them may be stored."""
 
     def get_many(self, keys: Sequence[bytes]) -> list[bytes | None]:
-        """Returns the value of each key, in the order of the keys; None where there is none."""
+        """Returns the value of each key, in the order of the keys; None for a key without one."""
         ...
 
     def put_many(self, items: Mapping[bytes, bytes]) -> None:
-        """Stores the values, over those that were there."""
+        """Stores the values, overwriting existing ones."""
         ...
 
 
@@ -53,7 +53,7 @@ def add_int(so_far: bytes | None, change: bytes) -> bytes:
 
 @dataclass(frozen=True, slots=True)
 class _Stored:
-    """What is stored for a key: its value, the one before it (None: it had none), and who wrote it."""
+    """What is stored for a key: its value, the previous one (None if it had none), and who wrote it."""
 
     txid: int
     value: bytes | None
@@ -122,7 +122,7 @@ class KeyedResults:
         self._store.put_many({self._committed_key: b"%d" % txid})
 
     def _begin_first(self, txid: int) -> None:
-        """Records the very first transaction, or refuses another: only it can fix values that its attempts left."""
+        """Records the very first transaction, or refuses another: only the first can fix what its attempts left."""
         (data,) = self._store.get_many([self._first_key])
         if data is None:
             self._store.put_many({self._first_key: b"%d" % txid})
@@ -151,11 +151,11 @@ class KeyedResults:
             if key in changes:
                 values[key] = _Stored(txid, self._combine(base, changes[key]), base)
             elif again:
-                values[key] = _Stored(txid, base, base)  # an earlier attempt's write: it does not count
+                values[key] = _Stored(txid, base, base)  # written by an earlier attempt, which does not count
         return values
 
     def _intend(self, txid: int, changes: Mapping[bytes, bytes]) -> list[bytes]:
-        """Stores which keys this attempt touches; returns those that earlier attempts of it may have touched."""
+        """Stores which keys this attempt touches; returns the keys that its earlier attempts may have touched."""
         here = self._intent_key + b"%d/" % (txid % 2)
         (head,) = self._store.get_many([here])
         of, pieces = (-1, 0) if head is None else _pair(here, head)

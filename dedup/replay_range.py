@@ -1,4 +1,4 @@
-"""Which batches may be a replay, and which part of the output may hold what they wrote before. Pure.
+"""Which batches may be a replay, and where in the output the results of their earlier attempts may be. Pure.
 
 Spark runs one batch after another and has at most one that is planned and not committed: the one in its offset log
 whose number is not in the commit log. Only that one can have written results before a driver's restart.
@@ -10,7 +10,7 @@ whose number is not in the commit log. Only that one can have written results be
     settled   the earlier attempt's writes can still arrive until its producer gives up, `delivery.timeout.ms` after it
               is known to have ended
 
-The output is read through a Protocol, `RecentResults`, in pieces (`Loaded`), wherever it is stored.
+The output is read in pieces (`Loaded`) through a Protocol, `RecentResults`, wherever it is stored.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class ReplayRange:
     """Which batches may be a replay after a driver's start.
 
     last_batch   the last batch that an earlier driver may have run; None: none
-    since_ms     no result of a replay has a record time below it; None: unknown
+    since_ms     no result of a replay has an earlier record time; None: unknown
     started_ms   when this driver started: the earlier one had ended by then
     run          distinguishes one start of a driver from another
     """
@@ -49,16 +49,16 @@ class ReplayRange:
 
 
 def uncommitted_batch(planned: Iterable[int], committed: Iterable[int]) -> int | None:
-    """Returns the batch that Spark's two logs show as planned but not committed; None if there is none."""
+    """Returns the batch that is planned but not committed according to Spark's two logs; None if there is none."""
     last, done = max(planned, default=None), max(committed, default=-1)
     return last if last is not None and last > done else None
 
 
 @dataclass(frozen=True, slots=True)
 class LoadLimits:
-    """What of the output is loaded: results with a record time >= `since_ms`, among the last `limit`.
+    """What part of the output is loaded: results with a record time >= `since_ms`, among the last `limit`.
 
-    batch   only those that this batch or a later one of its generation wrote; None: any writer's
+    batch   only results of this batch, or of a later one of its generation; None: of any writer
     """
 
     since_ms: int | None
@@ -72,7 +72,7 @@ class DedupConfig:
 
     limit        how many ids are loaded at most, the last ones
     lookback_ms  how much further back than the replay range the output is searched
-    quiet_ms     how long there must have been no duplicate before filtering ends
+    quiet_ms     how long there must be no duplicate before filtering ends
     settle_ms    how long an earlier attempt's writes may still arrive: its producer's `delivery.timeout.ms`
     """
 
@@ -89,7 +89,7 @@ class DedupConfig:
         return LoadLimits(None if since_ms is None else max(since_ms - self.lookback_ms, 0), self.limit, batch)
 
     def settled_at_ms(self, ended_ms: int) -> int:
-        """Returns the time from which nothing of an attempt that had ended by `ended_ms` can arrive any more."""
+        """Returns the time from which nothing can arrive from an attempt that had ended by `ended_ms`."""
         return ended_ms + self.settle_ms
 
 

@@ -1,14 +1,14 @@
 """Recent results of an output: a Kafka topic, or a folder of Parquet files.
 
-**A topic**, of one or many partitions, written by us and by others (`KafkaResults`). The records from the first one
-with a time >= `since_ms` on are loaded, and the last `tail` records of the topic whatever their times, because a batch
-whose records were all late was written last; at most the last `limit`. `tail` and `limit` are shared by the partitions
-as evenly as possible. The broker's index says where a time begins, unchecked: every record before its answer has a
-smaller time, whatever else is there (a record from the future only makes it answer earlier, so that more is read). A
-search over single records could not promise that: one old record that it meets hides all before it.
+**A topic**, of one or many partitions, written by us and by others (`KafkaResults`). Records are loaded from the first
+one with a time >= `since_ms` on, and the last `tail` records of the topic whatever their times, because a batch whose
+records were all late was written last; at most the last `limit`. `tail` and `limit` are shared by the partitions as
+evenly as possible. The broker's index says where a time begins, unchecked: every record before its answer has a smaller
+time, whatever else is there (a record from the future only makes it answer earlier, so that more is read). A search
+over single records could not promise that: one old record that it meets hides everything before it.
 
 If a batch is given (`LoadLimits.batch`), only its records count. Records behind an open transaction cannot be read yet,
-and results of ours may be among them: the load waits for the transaction. Records of aborted transactions are not
+and results of ours may be among them, so the load waits for the transaction. Records of aborted transactions are not
 results, even if the job itself reads uncommitted records: rows taken for their duplicates would be lost.
 
 **A lake**, a folder to which a job appends files (`LakeResults`). The newest files (by modification time, then name)
@@ -50,7 +50,7 @@ SAY_EVERY_S = 5.0
 class KafkaResults:
     """Implements `dedup.replay_range.RecentResults`. Raises `KafkaUnavailable` and other errors of `teacup.kafka`.
 
-    tail   this many last records are loaded whatever their times, within the limit
+    tail   how many last records are loaded whatever their times, within the limit
     """
 
     def __init__(
@@ -114,7 +114,7 @@ class KafkaResults:
         return {p: max(starts[p], end.stable - shares[p]) for p, end in ends.items()}
 
 
-# What is in the folder -> whose log of the files that count it is.
+# What is in the folder -> whose log of the valid files it is.
 _LOGS = {
     "_spark_metadata": "Spark's file sink, which writes each batch once by itself: no deduplicator is needed",
     "_delta_log": "Delta",
@@ -197,7 +197,7 @@ class LakeResults:
         return self._files.modified(path), path
 
     def _rows_of(self, path: str) -> int:
-        """Returns how many rows a file has; also checks that it has the columns needed."""
+        """Returns how many rows a file has; also checks that it has the needed columns."""
         from pyarrow import parquet
 
         try:

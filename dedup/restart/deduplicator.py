@@ -16,8 +16,8 @@ A task calls it in this order; while it is off, only `begin`, and in tasks tried
     (nothing)        a failed attempt adds nothing: the next one starts without its rows
 
 The replay range ends with the batch that is rerun, and what is delivered in it is seen. Rows of later batches are not a
-replay, so their own repeats do not concern the deduplicator: they are compared with what was loaded or delivered in the
-range, and add nothing to it. What is seen thus stays within the limit and the range, however long filtering lasts.
+replay, so repeats among them do not concern the deduplicator: they are compared with what was loaded or delivered in
+the range, and add nothing to it. What is seen thus stays within the limit and the range, however long filtering lasts.
 
 Each task of a batch is checked once. A task that was tried before needs what the earlier attempt wrote, perhaps a
 moment ago: the output is loaded again (its new part), even while filtering. If the range has passed by then, a new one
@@ -39,7 +39,7 @@ from teacup.kafka.delivery.provenance import BatchTag
 
 @dataclass(frozen=True, slots=True)
 class Load:
-    """What is to be loaded before an attempt.
+    """What must be loaded before an attempt.
 
     settled_ms  by then an earlier attempt's writes have arrived or were given up
     new_range   True: a new replay range, everything within the bounds; False: what was added since the last load
@@ -65,7 +65,7 @@ class Deduplicator:
 
     @property
     def filtering(self) -> bool:
-        """Whether rows are compared now; otherwise all of them go through."""
+        """Whether rows are compared now; otherwise all of them pass."""
         return self._switch.state is FilterState.FILTERING
 
     @property
@@ -75,8 +75,8 @@ class Deduplicator:
 
     @property
     def totals(self) -> dict[str, int]:
-        """Counts since creation: loads, calls of the filter, ids loaded, rows dropped, rows let through without an id,
-        and records of other writers.
+        """Counts since creation: loads, calls of the filter, ids loaded, rows dropped, rows passed without an id, and
+        records of other writers.
         """
         return {
             "loads": self.loads,
@@ -88,7 +88,7 @@ class Deduplicator:
         }
 
     def dormant(self, attempt: Attempt) -> bool:
-        """Returns whether it is off, and this attempt is no reason to change that."""
+        """Returns whether it is off and this attempt is no reason to change that."""
         return not self.filtering and self._switch.reason(attempt) is None
 
     def begin(
@@ -96,7 +96,7 @@ class Deduplicator:
     ) -> Load | None:
         """Begins an attempt. Returns what must be loaded before it; None: nothing.
 
-        since_ms   no result of its batch has a record time below it; None: what the driver knew at its start counts
+        since_ms   no result of its batch has an earlier record time; None: what the driver knew at its start counts
         batch      the tag of its results; None: they have no tag
         """
         self._under_way = SeenIds()
@@ -112,7 +112,7 @@ class Deduplicator:
         return Load(self.config.settled_at_ms(ended_ms), bounds, new_range)
 
     def load(self, pieces: Iterable[Loaded], now_ms: Callable[[], int]) -> None:
-        """Adds what the output holds; the clock is read once all of it is there."""
+        """Adds the ids in the output; the clock is read once all of them are there."""
         self.loads += 1
         ids = 0
         for piece in pieces:
@@ -133,7 +133,7 @@ class Deduplicator:
         return fresh
 
     def durable(self) -> None:
-        """Takes note that what this attempt kept is acknowledged."""
+        """Notes that the rows that this attempt kept are acknowledged."""
         self._seen.take_over(self._under_way)
 
     def changes(self) -> list[FilterChange]:
@@ -167,7 +167,7 @@ class Attempt:
 
 @dataclass(frozen=True, slots=True)
 class FilterChange:
-    """A change of state; loaded, dropped and without_id (rows let through) are counts since filtering began."""
+    """A change of state; loaded, dropped and without_id (rows passed) are counts since filtering began."""
 
     at_ms: int
     state: FilterState
@@ -178,7 +178,7 @@ class FilterChange:
     without_id: int = 0
 
     def to_json(self, name: str) -> dict[str, object]:
-        """Returns a log line's content; `name` is the job's, as one log may hold those of several."""
+        """Returns the content of a log line; `name` is the job's, as one log may be shared by several."""
         return {
             "event": "deduplicator",
             "name": name,
@@ -218,7 +218,7 @@ class Switch:
         return batch <= self._until_batch
 
     def begin(self, attempt: Attempt, now_ms: int) -> Reason | None:
-        """Begins an attempt. Returns why the output has to be loaded before it; None if it does not."""
+        """Begins an attempt. Returns why the output must be loaded before it; None if it need not be."""
         reason = self.reason(attempt)
         if reason is None:
             self._rest(attempt.batch, now_ms)
@@ -239,7 +239,7 @@ class Switch:
         self._quiet_since_ms = now_ms  # no duplicate could come while loading
 
     def count_rows(self, dropped: int, without_id: int, now_ms: int) -> None:
-        """Counts rows that were dropped, and rows that were let through without an id."""
+        """Counts rows that were dropped, and rows that passed without an id."""
         self.dropped += dropped
         self.without_id += without_id
         if dropped:
@@ -258,11 +258,11 @@ class Switch:
 
 @dataclass(frozen=True, slots=True)
 class FilterReport:
-    """What the deduplicator of a worker, or of several, has done since their last reports.
+    """What the deduplicators of one or more workers have done since their last reports.
 
     filtering    how many of them filter
     loaded       ids that were read from the output
-    without_id   rows let through without an id
+    without_id   rows passed without an id
     foreign      records of other writers in what was loaded
     """
 

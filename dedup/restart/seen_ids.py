@@ -9,9 +9,9 @@
 
 A column is looked up in sorted order, so that neighbouring look-ups touch the same memory.
 
-Hashes are the same in every process with the same version of polars. That is enough: they are never stored, what was
-seen is read again from the output. A result is wrongly dropped if its hash equals that of another: with n ids seen and
-m rows filtered the odds are n * m / 2^128; for 10^8 ids and 10^12 rows 3 * 10^-19.
+Hashes are the same in every process with the same version of polars. That is enough: they are never stored, and what
+was seen is read again from the output. A result is wrongly dropped if its hash equals that of another: with n ids seen
+and m rows filtered the odds are n * m / 2^128; for 10^8 ids and 10^12 rows 3 * 10^-19.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ class Hashes:
 
 
 def hashes_of(ids: pl.Series) -> Hashes:
-    """Returns the hash of each id (binary or text). Raises ValueError if one is null."""
+    """Returns the hash of each id (binary or text). Raises `ValueError` if one is null."""
     if ids.null_count():
         raise ValueError(f"{ids.null_count()} of {len(ids)} ids are null; filter them out first")
     column = ids.cast(pl.Binary) if ids.dtype == pl.String else ids
@@ -96,7 +96,7 @@ class SeenIds:
         self._put(hashes.at(np.argsort(hashes.high)))
 
     def take_over(self, other: SeenIds) -> None:
-        """Moves all hashes from the other set, which is then empty: each is stored once."""
+        """Moves all hashes from the other set, which is then empty, so that each is stored once."""
         while other._tiers:
             self._put(other._tiers.pop())
 

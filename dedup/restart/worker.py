@@ -8,7 +8,7 @@ A worker process keeps one deduplicator for each job and start of its driver. A 
 creates it from what the task brings. The deduplicator waits until earlier writes are settled, loads, and logs what it
 does.
 
-Spark does not report to Python that a stage was run before, and its tasks count their attempts from 0 again. A stage is
+Spark does not tell Python that a stage has run before, and its tasks count their attempts from 0 again. A stage is
 rerun only if files of a shuffle that it reads were lost: so let the filtering stage read its source itself, as our own
 jobs do.
 """
@@ -71,9 +71,9 @@ class WorkerDeduplicator:
         self._changes: tuple[FilterChange, ...] = ()
 
     def begin(self, attempt: Attempt, since_ms: int | None = None, batch: BatchTag | None = None) -> bool:
-        """Begins a task, and loads first if needed; returns whether its rows have to be filtered.
+        """Begins a task, loading first if needed; returns whether its rows must be filtered.
 
-        since_ms   no result of its batch has a record time below it; None: unknown here, the driver may have known
+        since_ms   no result of its batch has an earlier record time; None: unknown here, the driver may have known
         batch      the tag of its results; None: they have no tag
         """
         if self._core.dormant(attempt):
@@ -98,7 +98,7 @@ class WorkerDeduplicator:
         return self._core.keep(ids, wall_ms())
 
     def durable(self) -> None:
-        """Takes note that what `keep` let through since the last call is in the output now."""
+        """Notes that the rows that `keep` has passed since the last call are now in the output."""
         self._core.durable()
 
     def report(self) -> FilterReport:
@@ -109,7 +109,7 @@ class WorkerDeduplicator:
         return FilterReport(filtering=int(self._core.filtering), changes=changes, **since)
 
     def say_task(self, batch: int) -> None:
-        """Logs a line about a task that has filtered, with counts since the last one: for users without summaries."""
+        """Logs a line about a task that has filtered, with counts since the last one, for users without summaries."""
         counts = self.report()
         counted = {name: getattr(counts, name) for name in ("loaded", "dropped", "without_id")}
         about = {"event": "deduplicator", "at_ms": wall_ms(), "name": self._setup.name, "batch": batch}
@@ -144,7 +144,7 @@ def open_deduplicator(setup: Setup) -> WorkerDeduplicator:
 
 
 def discard_deduplicator(setup: Setup) -> None:
-    """Drops this process's deduplicator after a failure: the next task creates one, which loads what it needs."""
+    """Drops this process's deduplicator after a failure; the next task creates one, which loads what it needs."""
     _kept.discard((setup.name, setup.replay.run))
 
 
@@ -209,7 +209,7 @@ def restart_deduplicator(
 ) -> DataFrame:
     """Returns the rows of a streaming DataFrame that have no result yet, for whatever sink follows.
 
-    id          Spark SQL for what identifies a row's result, cast to binary; if it is null, the row goes through
+    id          Spark SQL for what identifies a row's result, cast to binary; a row with a null id passes
     results     opens a reader of recent results, in the workers: `lambda: KafkaResults("out", kafka)`
     checkpoint  the checkpoint location that the query will be started with, in full (`hdfs://host/...`)
     since_of    the source's offset (JSON; of the first source if there are several) that the last planned batch ends at
@@ -223,7 +223,7 @@ def restart_deduplicator(
     """
     found = results()
     try:
-        found.check()  # what cannot be read is reported now, not after the first crash
+        found.check()  # reports now what cannot be read, not after the first crash
     finally:
         found.close()
     setup = Setup(name, config or DedupConfig(), replay_of(checkpoint, since_of), results)
@@ -238,7 +238,7 @@ def restart_deduplicator(
 def filtered(
     setup: Setup, batches: Iterable[pa.RecordBatch], columns: list[str], attempt: Callable[[], Attempt]
 ) -> Batches:
-    """Yields the rows that have no result yet, of batches with an id column, without that column."""
+    """Yields the rows without a result, from batches with an id column, without that column."""
     deduplicator = open_deduplicator(setup)
     try:
         now = attempt()

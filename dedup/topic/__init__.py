@@ -2,7 +2,7 @@
 
 read_back.py  the ids in one partition of the output, read back from it
 source.py     Spark: ranges of the source, and what a job checks of its topics
-stage.py      what a task does with a range of records, and says of it
+stage.py      what a task does with a range of records, and its report
 """
 
 from __future__ import annotations
@@ -37,5 +37,5 @@ class TopicJob:
 
     @property
     def to_output(self) -> dict[str, str]:
-        """Properties of the producer."""
+        """The properties of the producer."""
         return {**self.kafka, **self.producer}

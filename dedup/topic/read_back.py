@@ -1,10 +1,10 @@
 """The ids in one partition of the output, read back from it, and kept within a window of record times.
 
-The last block of records and the index give the place where the window begins, unchecked: every record before the
-answer is older, and a record with a wrong time only makes it answer earlier. Records behind another writer's open
-transaction cannot be read back yet: the task waits for it.
+The last block of records and the index tell where the window begins, unchecked: every record before the answer is
+older, and a record with a wrong time only makes it answer earlier. Records behind another writer's open transaction
+cannot be read back yet: the task waits for it.
 
-The window is in buckets of a quarter of it.
+The window consists of buckets of a quarter of its length.
 
     known    an id whose record's time is at most the window below the row's own, or up to a quarter more
     clock    the typical time of the last block of records that were added (`teacup.kafka.records.record`); it never
@@ -67,7 +67,7 @@ class OutputWindow:
         self.seen = SeenWindow(job.window_ms, job.config.limit)
 
     def catch_up(self) -> int:
-        """Reads what was added to the output; returns how many ids that brought."""
+        """Reads what was added to the output; returns how many new ids there were."""
         p = self._partition
         ends = wait_until_readable(self._log, {p: self._log.ends()[p]}, TRANSACTION_TIMEOUT_S)[p]
         now_ms = wall_ms()
@@ -197,5 +197,5 @@ def valid_times(records: pa.RecordBatch, now_ms: int) -> I64:
 
 
 def with_valid_times(times: I64, ceiling_ms: int) -> I64:
-    """Returns the times, with `NO_TIME` in place of invalid ones: negative, or in the future."""
+    """Returns the times, with `NO_TIME` for invalid ones: negative, or in the future."""
     return np.where((times >= 0) & (times <= ceiling_ms), times, NO_TIME)

@@ -5,14 +5,14 @@ offset      {"number", "topic", "id", "ranges": {partition: [start, end]}, "skip
 latest      up to the last stable offsets, at most `max_records` more; `start` itself if there is nothing to do
 read        on an executor: one range goes through the stage, which gives its summary as a row
 
-What it shares with other readers, and how a new partition is read: `teacup.spark.stream_reader`.
+`teacup.spark.stream_reader` says what it shares with other readers, and how a new partition is read.
 
 A range is in Spark's log before it is read, so retention may overtake it, even in the middle. With `on_data_loss:
 continue` the rest of it is read (`Remaining`). Nothing else depends on what a range holds, so it may give fewer records
 when it is read again.
 
-Before a job starts it is checked that a record can keep its partition (source and output have as many), and that ids
-can be found in the values: those with the frame of a schema registry are not decoded here.
+Before a job starts, it is checked that a record can keep its partition (source and output have equally many), and that
+ids can be found in the values: those with the frame of a schema registry are not decoded here.
 """
 
 from __future__ import annotations
@@ -45,14 +45,14 @@ log = logging.getLogger("teacup.dedup.topic.source")
 FORMAT = 2
 SAMPLE = 20
 FRAMED = b"\x00"
-"""No JSON text begins with it; a value with the frame does."""
+"""The first byte of a value with the frame; no JSON text begins with it."""
 REMEDY = "start a new checkpoint"
 WAY_OUT = f"With `on_data_loss: continue` the next `teacup run` reads what is left of it. Otherwise {REMEDY}"
 
 
 @dataclass(frozen=True, slots=True)
 class BatchPart:
-    """Records in [start, end) of a partition: the part of a batch that a task does; there are `parts` of them."""
+    """Records in [start, end) of a partition: the part of a batch that one task does, out of `parts`."""
 
     number: int
     parts: int
@@ -63,7 +63,7 @@ class BatchPart:
 
 @dataclass(frozen=True, slots=True)
 class Ranges:
-    """What is read.
+    """Which ranges are read, and of what.
 
     start         where a new checkpoint starts: "earliest" or "latest"
     on_data_loss  "stop" or "continue"
@@ -183,7 +183,7 @@ class Remaining:
     """Reads ranges of a partition, and counts the offsets that were deleted (`skipped`)."""
 
     def __init__(self, read: Callable[[int, int], Iterator[pa.RecordBatch]], on_data_loss: str) -> None:
-        """Takes `read`, which gives the records of [start, end) in offset order, in batches."""
+        """`read` gives the records of [start, end) in offset order, in batches."""
         self._read, self._losses = read, losses_of(on_data_loss)
         self.skipped = 0
 
@@ -222,7 +222,7 @@ def compare_partitions(source: str, of_source: int, output: str, of_output: int)
 
 
 def check_values(topic: str, identity: Identity, kafka: Mapping[str, str]) -> None:
-    """Raises `DedupConfigInvalid` if the id is in JSON values, and the newest values are Avro or Protobuf.
+    """Raises `DedupConfigInvalid` if the id is in JSON values but the newest values are Avro or Protobuf.
 
     Raises `KafkaIOError`.
     """

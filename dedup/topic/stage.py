@@ -1,6 +1,6 @@
 """What a task does with a range of records.
 
-A record is written unless its id is in the output already, within the window, or earlier in the range. Source and
+A record is written unless its id is already in the output, within the window, or earlier in the range. Source and
 output have the same number of partitions, and a record keeps its partition, so a task needs to know only one partition
 of the output. What it knows is what it reads back: before each range, the records added since, by any worker. So
 nothing counts as seen that is not durable, and workers need not inform each other.
@@ -43,7 +43,7 @@ from teacup.kafka.write.writer import TopicWriter, discard_writer, open_writer
 from teacup.spark.jvm_errors import FIRST_TRY, TaskRun, summary_rows
 from teacup.spark.task import this_task
 
-OPEN_WINDOWS = 64  # of partitions, in each process: one with more rereads their windows for each batch
+OPEN_WINDOWS = 64  # of partitions, in each process; beyond that, a process rereads windows for each batch
 
 _windows: PerProcess[tuple[str, str, int], OutputWindow] = PerProcess(OPEN_WINDOWS, OutputWindow.close)
 
@@ -184,7 +184,7 @@ def _source(job: TopicJob, span: BatchPart) -> Remaining:
 
 
 def _settled_at_ms(job: TopicJob, attempt: Attempt) -> int | None:
-    """Returns the time from which nothing of an earlier attempt can arrive any more; None: there was none."""
+    """Returns the time from which nothing of an earlier attempt can arrive; None if there was none."""
     if attempt.task:
         return job.config.settled_at_ms(wall_ms())
     return job.config.settled_at_ms(job.replay.started_ms) if job.replay.covers(attempt.batch) else None
