@@ -1,7 +1,7 @@
 """What the storage API keeps and answers. Pure: plain data, shared by server, client and back ends.
 
 An item is identified by (key, version, tag): for joins, the right record's key, its event time, and its position. Its
-expiry is absolute. Three rules follow, and every back end obeys them:
+expiry is absolute. Three rules follow, which every back end obeys:
 
     writing an item again changes nothing       so a retry is safe, and never extends an item's life
     `latest`: a lower (version, tag) is dropped  status `conflict`; so the order of writes does not matter
@@ -52,9 +52,9 @@ class Namespace:
 
 @dataclass(frozen=True, slots=True)
 class Item:
-    """What is kept: a value, and what identifies it.
+    """A stored item: a value, and what identifies it.
 
-    expires_at_ms   wall clock, milliseconds UTC; at that moment and later the item is not found
+    expires_at_ms   wall clock, milliseconds UTC; from that moment on the item is not found
     """
 
     key: bytes
@@ -111,7 +111,7 @@ class Backend(Protocol):
     def write(
         self, namespace: Namespace, items: Sequence[Item], now_ms: int, generation: str | None = None
     ) -> list[WriteResult]:
-        """Stores each item, unless its namespace keeps a newer one (`conflict`). Writing one again changes nothing.
+        """Stores each item, unless its namespace keeps a newer one (`conflict`). Writing an item again changes nothing.
 
         Raises `GenerationChanged` if the namespace is not of this generation; None: any will do.
         """
@@ -120,7 +120,7 @@ class Backend(Protocol):
     def read(
         self, namespace: Namespace, keys: Sequence[bytes], now_ms: int, generation: str | None = None
     ) -> list[ReadResult]:
-        """Returns the live items of each key; `not_found` if there is none.
+        """Returns the live items of each key; `not_found` if there are none.
 
         Raises `GenerationChanged` if they are not of this generation; None: any will do.
         """

@@ -12,9 +12,9 @@
     GET    /metrics                                  read   (of all)
     GET    /livez, /readyz, /openapi.json            open
 
-A request's body is read on the event loop; decoding, the back end call and encoding are one hop to a thread. A request
-counts towards `max_under_way` once its body is complete, so that slow bodies hold nobody back; `max_held_bytes` bounds
-their memory.
+A request's body is read on the event loop; decoding, the call of the back end and encoding happen in one hop to a
+thread. A request counts towards `max_under_way` once its body is complete, so that slow bodies hold nobody back;
+`max_held_bytes` limits their memory.
 """
 
 from __future__ import annotations
@@ -87,7 +87,7 @@ _NO_STORE = {"Cache-Control": "no-store"}
 _RETRY_AFTER_S = "1"
 KEY_PATTERN = r"^([A-Za-z0-9_-]{4})*([A-Za-z0-9_-][AQgw](==)?|[A-Za-z0-9_-]{2}[AEIMQUYcgkosw048]=?)?$"
 KEY_MAX_LENGTH = (8 * MAX_KEY_BYTES + 5) // 6
-"""Of a key of 1,024 bytes in base64url without padding; no shorter text stands for a longer key."""
+"""The length of a key of 1,024 bytes in base64url without padding; no shorter text stands for a longer key."""
 _ERRORS: dict[type[Exception], tuple[int, str | None]] = {
     RequestMalformed: (400, None),
     RequestTooLarge: (413, None),
@@ -179,7 +179,7 @@ class Storage:
         return router
 
     def _most_bytes(self, operation: str) -> int:
-        """Returns the limit of a batch's body, decompressed: less for keys than for items, which have values."""
+        """Returns the limit of a batch's decompressed body: less for keys than for items, which have values."""
         large = self._config.max_body_bytes
         keys = SMALL_BODY_BYTES + 2 * MAX_KEY_BYTES * self._config.max_items  # in base64
         return large if operation == "write" else min(large, keys)
@@ -381,7 +381,7 @@ def _key_bytes(key: str) -> bytes:
 
 
 def _single(request: Request, result: WriteResult | ReadResult) -> Response | None:
-    """Returns the problem for a single result; None: it is `ok`."""
+    """Returns the problem for a single result; None if it is `ok`."""
     if result.status is Status.OK:
         return None
     status, kind = _PROBLEM_OF[result.status]

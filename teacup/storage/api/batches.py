@@ -1,10 +1,10 @@
-"""Carries out one batch on a back end, within the limits of its namespace; in one of a few threads, by turns.
+"""Carries out one batch on a back end, within the limits of its namespace, in one of a few threads that take turns.
 
 Items and keys beyond a size limit are `rejected` one by one; the rest of their request is carried out. A read is done
 in portions until its answer is full: the remaining keys are `retryable`, and requesting them again continues there.
 
-The calls of `Batches` block. `Turns` gives a thread that is free to the caller that has the fewest, not to the first:
-so a caller with many large requests, all of them allowed, delays the others by one of them, not by all.
+The calls of `Batches` block. `Turns` gives a free thread to the caller that has the fewest, not to the first one: so a
+caller with many large requests, all of them allowed, delays the others by one request, not by all.
 """
 
 from __future__ import annotations
@@ -105,7 +105,7 @@ def _key_fault(key: bytes) -> str:
 def _without(
     wrong: dict[int, Result], asked: Sequence[Asked], perform: Callable[[Sequence[Asked]], list[Result]]
 ) -> list[Result]:
-    """Returns the results in the order of the request; what is `wrong` never reaches the back end."""
+    """Returns the results in the order of the request; `wrong` items never reach the back end."""
     if not wrong:
         return perform(asked) if asked else []
     rest = [item for index, item in enumerate(asked) if index not in wrong]
@@ -117,7 +117,7 @@ T = TypeVar("T")
 
 
 class Turns:
-    """Runs up to `threads` calls at a time. Used on one event loop only."""
+    """Runs up to `threads` calls at a time. For use on one event loop only."""
 
     def __init__(self, threads: int) -> None:
         self._free = threads
@@ -151,7 +151,7 @@ class Turns:
             raise
 
     def _pass_on(self) -> None:
-        """Gives the turn to the caller with the fewest calls; among equals, to that whose last turn is longest ago."""
+        """Gives the turn to the caller with the fewest calls; of equals, to the one whose last turn is longest ago."""
         while self._waiting:
             caller = min(self._waiting, key=self._running.__getitem__)
             turns = self._waiting.pop(caller)

@@ -1,7 +1,7 @@
-"""The codec and encoding of a request, and those of its answer; what the OpenAPI description says about both.
+"""The codec and encoding of a request and of its answer, and what the OpenAPI description says about both.
 
-As in RFC 9110, as far as needed: the answer uses the first media type that `Accept` names and that is offered; if it
-names none, or any, it uses the request's. `Content-Encoding` and `Accept-Encoding` are gzip or zstd.
+As in RFC 9110, as far as needed: the answer uses the first offered media type in `Accept`; if that names none, or any,
+it uses the request's. `Content-Encoding` and `Accept-Encoding` are gzip or zstd.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def answer_codec(accept: str | None, sent: Codec) -> Codec:
 
 
 def request_encoding(content_encoding: str | None) -> str | None:
-    """Returns the encoding; None: the body is plain. Raises 415."""
+    """Returns the encoding; None if the body is plain. Raises 415."""
     name = (content_encoding or "identity").strip().lower()
     if name == "identity":
         return None
@@ -56,7 +56,7 @@ def request_encoding(content_encoding: str | None) -> str | None:
 
 
 def answer_encoding(accept_encoding: str | None) -> str | None:
-    """Returns the encoding; None: the answer is sent plain."""
+    """Returns the encoding; None if the answer is sent plain."""
     return _first(_wanted(accept_encoding), ENCODINGS)
 
 
@@ -88,7 +88,7 @@ class RetainedFromBody(SentBody):
 
 _BINARY = {"schema": {"type": "string", "format": "binary"}}
 ANSWER_CONTENT: dict[str, Any] = {"content": {ArrowCodec.media_type: _BINARY}}
-"""In addition to the JSON that FastAPI describes by itself."""
+"""Describes the other media type; FastAPI describes JSON by itself."""
 
 
 def _list_of(name: str, entry: dict[str, Any], most: int) -> dict[str, Any]:

@@ -6,7 +6,7 @@
     teacup_storage_under_way                                  requests in progress, in all workers
 
 With several workers each keeps its samples in files of a shared folder (prometheus_client's multiprocess mode), and the
-one that is scraped adds them up: a scrape sees the whole server.
+one that is scraped adds them up, so that a scrape sees the whole server.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _SECONDS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5
 
 
 class StorageMetrics:
-    """What one worker counts."""
+    """The counts of one worker."""
 
     def __init__(self) -> None:
         self._registry = CollectorRegistry()
@@ -70,7 +70,7 @@ class StorageMetrics:
 
 
 def _forget_dead_workers(folder: Path) -> None:
-    """Drops the gauges of killed workers, whose requests have ended; what they have counted stays counted."""
+    """Drops the gauges of killed workers, whose requests have ended; their counters remain."""
     for file in folder.glob("gauge_live*_*.db"):
         pid = int(file.stem.rsplit("_", 1)[1])
         try:

@@ -38,7 +38,7 @@ __all__ = ["StorageServeConfig", "serve"]
 
 logger = logging.getLogger("teacup.storage.api.serve")
 _HEALTH_S = 30
-_M_MMAP_THRESHOLD = -3  # of malloc.h
+_M_MMAP_THRESHOLD = -3  # from malloc.h
 
 
 def serve(config: StorageServeConfig) -> None:
@@ -82,7 +82,7 @@ def _uvicorn(config: StorageServeConfig, app: Gate | partial[Gate]) -> uvicorn.C
 
 
 def _worker(config: StorageServeConfig, anchor: tuple[int, int]) -> Gate:
-    """Creates the application of one worker, in its process. Its clock is that of the process which started it."""
+    """Creates the application of one worker, in its process. Its clock is that of the process that started it."""
     log_to_standard_error()
     _prepare_process()
     threading.Thread(target=_stop_when_orphaned, daemon=True).start()
@@ -91,10 +91,11 @@ def _worker(config: StorageServeConfig, anchor: tuple[int, int]) -> Gate:
 
 
 def _prepare_process() -> None:
-    """Requests create thousands of objects but no cycles: searching them for cycles takes a tenth of a request.
+    """Adjusts garbage collection and memory for requests.
 
-    Bodies and answers are returned to the system as soon as they are freed: glibc keeps blocks of their size from the
-    first one on, and Arrow's own allocator for a while.
+    Requests create thousands of objects but no cycles, and searching for cycles takes a tenth of a request. Bodies and
+    answers are returned to the system as soon as they are freed: glibc keeps blocks of their size from the first one
+    on, and Arrow's own allocator for a while.
     """
     gc.collect()
     gc.freeze()

@@ -3,6 +3,6 @@
 aerospike/  the back end on Aerospike
 lmdb/       the embedded back end
 redis/      the back end on Redis
-entries.py  items as bytes, namespaces, what has expired: what every back end stores, by the same rules (pure)
+entries.py  the common rules of back ends: items as bytes, namespaces, what has expired (pure)
 opening.py  opens the back end that a URL names
 """

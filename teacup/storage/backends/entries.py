@@ -5,13 +5,13 @@ The items of one key are one byte string, as some stores know only bytes; little
     value = entry ...                    by (version, tag) ascending; `latest`: one
     entry = version int64, expiry int64, length of tag uint16, length of value uint32, tag, value
 
-An entry is live until its expiry. What is not live counts as gone, even if it is still there.
+An entry is live until its expiry. One that is not live counts as gone, even if it is still there.
 
 A clock is evidence, not truth: it may be hours ahead for a second. So nothing is gone by the word of a clock alone. A
 request judges items by its `Moment`, which notes what it takes for expired (it does not store it, overwrites it, does
 not find it, or frees it). That is recorded before the request is answered, as the namespace's horizon: the version
 below which something was taken for expired, by whatever clock. A clock that goes back does not bring back what is gone,
-and no moment is before one by which something is gone already.
+and no moment is before one by which something is already gone.
 
     retained_from = the largest of: now - retention + 1, the raised floor, the horizon
 
@@ -38,7 +38,7 @@ from teacup.storage.model import Item, Keep, Namespace, NamespaceState, ReadResu
 
 
 class Moment:
-    """The time of a request, and the version below which it took items for expired (None: it took none)."""
+    """The time of a request, and the version below which it took items for expired (None if it took none)."""
 
     __slots__ = ("gone_below", "now_ms")
 
@@ -47,7 +47,7 @@ class Moment:
         self.gone_below: int | None = None
 
     def is_over(self, version: int, expires_at_ms: int) -> bool:
-        """Tells whether an item has expired; if so, that is noted."""
+        """Returns whether an item has expired; if so, notes that."""
         if expires_at_ms > self.now_ms:
             return False
         if self.gone_below is None or version >= self.gone_below:
@@ -58,11 +58,11 @@ class Moment:
 CLOCK_TOLERANCE_MS = 30_000
 """How far the clock of a store's server may differ from ours."""
 FREED_AFTER_MS = 3 * 3_600_000
-"""A server frees an item this long after its expiry: so its clock may be two hours ahead, and it frees nothing live."""
+"""A server frees an item this long after its expiry: even with a clock two hours ahead it frees nothing live."""
 
 
 def other_clock(server_ms: int, now_ms: int) -> str | None:
-    """Returns why the clock of a store's server, or ours, is wrong; None: they agree. Neither of them is the truth."""
+    """Returns why the clock of a store's server, or ours, is wrong; None if they agree. Neither is the truth."""
     ahead_ms = server_ms - now_ms
     if abs(ahead_ms) <= CLOCK_TOLERANCE_MS:
         return None
@@ -83,7 +83,7 @@ EMPTY_KEY = "the key is empty"
 
 
 def refusal(namespace: Namespace, item: Item, moment: Moment) -> WriteResult | None:
-    """Returns the outcome of a write if it does not depend on what is stored; None: it does.
+    """Returns the outcome of a write if it does not depend on what is stored; None if it does.
 
     An item that has already expired is `ok`: it would not be found anyway.
     """
@@ -117,7 +117,7 @@ def portions(keys: Sequence[bytes]) -> Iterator[Sequence[bytes]]:
 
 
 def removed(keys: Sequence[bytes], done: Mapping[bytes, WriteResult]) -> list[WriteResult]:
-    """Returns the outcomes of a delete in the order of its keys; a key that occurs again is not found any more."""
+    """Returns the outcomes of a delete in the order of its keys; a repeated key is not found the second time."""
     left = dict(done)
     outcomes = []
     for key in keys:
@@ -135,7 +135,7 @@ def pack(item: Item) -> bytes:
 def admit(namespace: Namespace, kept: bytes | None, item: Item, moment: Moment) -> tuple[WriteResult, bytes | None]:
     """Writes an item that is not refused next to what is kept for its key.
 
-    Returns its outcome, and the new value of its key; None: the value stays as it is.
+    Returns its outcome, and the new value of its key; None if the value stays as it is.
     """
     if kept is None:
         return _OK, pack(item)
@@ -161,7 +161,7 @@ def found(key: bytes, kept: bytes | None, moment: Moment) -> ReadResult:
     version, expiry, tag_length, value_length = _HEAD.unpack_from(kept)
     value_at = _HEAD.size + tag_length
     if value_at + value_length == len(kept):  # one entry, as nearly always
-        if expiry <= moment.now_ms and moment.is_over(version, expiry):  # rare: it saves a call
+        if expiry <= moment.now_ms and moment.is_over(version, expiry):  # rare; it saves a call
             return NOT_FOUND
         return ReadResult(Status.OK, (Item(key, version, kept[_HEAD.size : value_at], kept[value_at:], expiry),))
     items = tuple(
@@ -172,7 +172,7 @@ def found(key: bytes, kept: bytes | None, moment: Moment) -> ReadResult:
 
 
 def live_part(kept: bytes, moment: Moment) -> bytes:
-    """Returns the value without expired entries; empty: nothing is left."""
+    """Returns the value without expired entries; empty if nothing is left."""
     return b"".join(kept[start:end] for _, _, start, end in _live(kept, moment))
 
 
@@ -214,7 +214,7 @@ class StoredNamespace:
 
     @classmethod
     def parse(cls, document: str | bytes) -> StoredNamespace:
-        """Parses what `document` returns."""
+        """Parses the output of `document`."""
         values = json.loads(document)
         return cls(**{**values, "keep": Keep(values["keep"])})
 
@@ -223,7 +223,7 @@ class StoredNamespace:
         return json.dumps(asdict(self))
 
     def reopened(self, namespace: Namespace, store: str) -> StoredNamespace:
-        """Takes over the current settings. Raises `StorageConfigInvalid` if they break what was promised."""
+        """Takes over the current settings. Raises `StorageConfigInvalid` if they break earlier promises."""
         where = f"namespace {namespace.name} of {store}"
         if namespace.keep is not self.keep:
             raise StorageConfigInvalid(
@@ -252,7 +252,7 @@ class StoredNamespace:
         return Moment(max(now_ms, self.horizon + self.retention_ms - 1))
 
     def beyond(self, moment: Moment) -> StoredNamespace:
-        """Raises the horizon above all that was taken for expired by the moment; itself if it is there already."""
+        """Raises the horizon above all that the moment took for expired; returns itself if it is there already."""
         if self.retention_ms is None or moment.gone_below is None:
             return self
         known = self.horizon is not None and self.horizon >= moment.gone_below
@@ -264,6 +264,6 @@ class StoredNamespace:
 
 
 def check_generation(present: str, wanted: str | None) -> None:
-    """Raises `GenerationChanged` if another one is wanted; None: any will do."""
+    """Raises `GenerationChanged` if another generation is wanted; None: any will do."""
     if wanted not in (None, present):
         raise GenerationChanged(f"its generation is {present}, not {wanted}")

@@ -1,4 +1,4 @@
-"""Opens the back end that a URL names. Creates namespaces that the store does not have yet, refuses contradictions.
+"""Opens the back end that a URL names. Creates namespaces that the store does not have yet, and refuses contradictions.
 
 lmdb:///var/lib/teacup/storage?map_size=32GiB&sync=yes    the folder; map_size: how large it may grow
 aerospike://host:3000,other:3000/namespace                Aerospike's hosts, and its namespace
@@ -46,7 +46,7 @@ def open_backend(url: str, namespaces: Sequence[Namespace], clock_ms: ClockMs = 
             try:
                 backend.declare(namespace)
             except StorageError as error:
-                refused.append(error)  # the others, too, record what there is to see
+                refused.append(error)  # so that the other namespaces, too, record what is found
         if refused:
             raise refused[0]
     except BaseException:
@@ -56,12 +56,12 @@ def open_backend(url: str, namespaces: Sequence[Namespace], clock_ms: ClockMs = 
 
 
 def has_clocks(url: str) -> bool:
-    """Tells whether the store has servers, whose clocks are compared with ours."""
+    """Returns whether the store has servers, whose clocks are compared with ours."""
     return _parts(url).scheme != "lmdb"
 
 
 def parsed(url: str) -> Opener:
-    """Returns what opens the back end of `url`. Connects to nothing. Raises `StorageConfigInvalid`."""
+    """Returns a function that opens the back end of `url`. Connects to nothing. Raises `StorageConfigInvalid`."""
     parts = _parts(url)
     url = without_password(url)  # for messages
     if parts.scheme not in _SCHEMES:
@@ -71,10 +71,10 @@ def parsed(url: str) -> Opener:
 
 
 def _parts(url: str) -> SplitResult:
-    """Raises `StorageConfigInvalid`, which shows nothing of the URL: what is wrong in it may be the password."""
+    """Raises `StorageConfigInvalid` without showing the URL, as the wrong part may be the password."""
     try:
         parts = urlsplit(url)
-        if "," not in parts.netloc:  # Aerospike's may be several
+        if "," not in parts.netloc:  # Aerospike may have several hosts
             parts.port  # noqa: B018 - raises ValueError
     except ValueError:
         raise StorageConfigInvalid(_UNREADABLE) from None

@@ -1,6 +1,6 @@
-"""One call in portions: requests of bounded size; unsettled items are sent again, refused requests are halved.
+"""One call in portions: requests of limited size; unsettled items are sent again, refused requests are halved.
 
-`Coding` is how their bodies travel: with a media type, and compressed if the client is configured to.
+`Coding` says how their bodies travel: with a media type, and compressed if the client is configured to.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ Result = TypeVar("Result", WriteResult, ReadResult)
 
 
 class Portions:
-    """Splits calls, and repeats what is not settled, with patience."""
+    """Splits calls, and patiently repeats what is not settled."""
 
     def __init__(self, patience: Patience, items_per_request: int, bytes_per_request: int) -> None:
         self._patience = patience
@@ -44,13 +44,13 @@ class Portions:
         send: Callable[[Sequence[Asked]], list[Result]],
         unsettled: frozenset[Status] = _UNSETTLED,
     ) -> list[Result]:
-        """Returns the result of each item or key, in their order; what is still unsettled in the end says so."""
+        """Returns the result of each item or key, in order; one that is still unsettled in the end says so."""
         return [result for part in self._parts(sizes) for result in self._settle(asked[part], send, unsettled)]
 
     def settled_rows(
         self, rows: Any, sizes: npt.NDArray[np.int64], send: Callable[[Any], tuple[pa.Table | None, pa.Table]]
     ) -> tuple[list[pa.Table], pa.Table]:
-        """Returns what was found, one table or more per request, and the refused rows as (index, status, reason).
+        """Returns what was found, one or more tables per request, and the refused rows as (index, status, reason).
 
         rows   columns of items, or an array of keys; `send` gives found rows and one status per row
         Raises `ItemsUnsettled`.
@@ -60,7 +60,7 @@ class Portions:
     def _settle(
         self, asked: Sequence[Asked], send: Callable[[Sequence[Asked]], list[Result]], unsettled: frozenset[Status]
     ) -> list[Result]:
-        """Returns the results of one request; unsettled items are sent again by themselves."""
+        """Returns the results of one request; unsettled items are sent again without the others."""
         results: dict[int, Result] = {}
         pending = range(len(asked))
 
@@ -126,7 +126,7 @@ class Portions:
         return found, joined(refused, _REFUSED)
 
     def _parts(self, sizes: npt.NDArray[Any]) -> Iterator[slice]:
-        """Slices within the limits of one request; an item beyond them gets a slice of its own."""
+        """Yields slices within the limits of one request; an item beyond them gets a slice of its own."""
         ends = np.cumsum(sizes.astype(np.int64) + _ROW_BYTES)
         start = 0
         while start < len(ends):
@@ -186,5 +186,5 @@ def _together(answers: Sequence[tuple[list[pa.Table], pa.Table]]) -> tuple[list[
 
 
 def joined(tables: list[pa.Table], schema: pa.Schema) -> pa.Table:
-    """Joins the tables to one; without any, to an empty one."""
+    """Joins the tables; without any, returns an empty one."""
     return pa.concat_tables(tables) if tables else schema.empty_table()

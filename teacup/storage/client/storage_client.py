@@ -4,7 +4,7 @@
     write_table, read_columns      Arrow in, Arrow out, no object per item; raises if anything stays unsettled
     namespace, namespaces, raise_retained_from
 
-Requests beyond `items_per_request` or `bytes_per_request` are split. What is retried, within `attempts` and
+Requests beyond `items_per_request` or `bytes_per_request` are split. These are retried, within `attempts` and
 `give_up_after_s`, with growing pauses and jitter, or after the server's Retry-After:
 
     reads, writes (the same item again changes nothing), states   any lost or incomplete answer, 429, 5xx
@@ -299,7 +299,7 @@ class StorageKeyValue:
         self._version = 0
 
     def get_many(self, keys: Sequence[bytes]) -> list[bytes | None]:
-        """Returns the value of each key; None: it has none. Raises `StorageError`."""
+        """Returns the value of each key; None if it has none. Raises `StorageError`."""
         values: list[bytes | None] = []
         for key, found in zip(keys, self._client.read(self._namespace, keys), strict=True):
             if found.status not in (Status.OK, Status.NOT_FOUND):
@@ -310,7 +310,7 @@ class StorageKeyValue:
         return values
 
     def put_many(self, items: Mapping[bytes, bytes]) -> None:
-        """Puts values. Raises `StorageError`; then some may be put."""
+        """Puts values. Raises `StorageError`; some may have been put then."""
         now_ms = self._clock_ms()
         self._version = max(self._version + 1, now_ms * 1_000)
         sent = [Item(key, self._version, b"", value, now_ms + self._lives_ms) for key, value in items.items()]

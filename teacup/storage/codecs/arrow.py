@@ -6,7 +6,7 @@
     found      status, reason, items list<struct<version int64, tag binary, value binary, expires_at_ms int64>>
 
 Binary columns may also be large, fixed-size or views, and integers of any width; no column has nulls. A stream must end
-with Arrow's end-of-stream marker: one cut between two batches would otherwise pass for a shorter one.
+with Arrow's end-of-stream marker; otherwise one cut between two batches would pass for a shorter one.
 
 A few bytes can describe any number of rows (of no width), or rows of any length (views that overlap). So rows and
 lengths are counted batch by batch, before anything is copied or cast. Buffers compressed inside the stream are refused,
@@ -127,14 +127,14 @@ def found_columns(body: bytes, count: int) -> tuple[pa.Table, pa.Table]:
 
 def written(batch: pa.RecordBatch | pa.Table) -> bytes:
     """Writes a batch or a table as a complete stream."""
-    sink = BytesIO()  # unlike Arrow's own, it neither doubles nor copies what it holds
+    sink = BytesIO()  # unlike Arrow's own, it neither doubles nor copies its content
     with pa.ipc.new_stream(sink, batch.schema) as writer:
         writer.write(batch)
     return sink.getvalue()
 
 
 def _binary(values: Sequence[bytes]) -> pa.Array:
-    """Builds a column of exactly the size of its values: the one that `pa.array` builds grows by doubling."""
+    """Builds a column of exactly the size of its values; the one that `pa.array` builds grows by doubling."""
     ends = np.zeros(len(values) + 1, np.int32)
     np.cumsum([len(value) for value in values], out=ends[1:])
     return pa.Array.from_buffers(pa.binary(), len(values), [None, pa.py_buffer(ends), pa.py_buffer(b"".join(values))])
@@ -149,7 +149,7 @@ def read(
 ) -> pa.Table:
     """Reads the table of a stream, with columns of the types in `schema`.
 
-    most, most_bytes   rows, and bytes in their columns together; None: as many as the sender wants
+    most, most_bytes   rows, and bytes in their columns together; None: no limit
 
     Raises `RequestMalformed`, `RequestInvalid`, `RequestTooLarge`.
     """
@@ -273,7 +273,7 @@ def _check_messages(body: bytes, schema: pa.Schema, optional: Sequence[str], mos
 
 
 def _field(flat: memoryview, table: int, number: int) -> int:
-    """Returns the position of a field in a FlatBuffers table; 0: it does not have the field."""
+    """Returns the position of a field in a FlatBuffers table; 0 if the table lacks it."""
     vtable = table - struct.unpack_from("<i", flat, table)[0]
     place = vtable + 4 + 2 * number
     if place >= vtable + struct.unpack_from("<H", flat, vtable)[0]:

@@ -7,8 +7,7 @@ Answers are in the order of the request, one per item or key. The server decodes
 client does the reverse. What cannot be read raises `RequestMalformed`; what has the wrong shape raises
 `RequestInvalid`; the client treats either, in an answer, as an incomplete answer. An omitted tag is empty.
 
-Either may be compressed, by gzip (level 1) or zstd, as Content-Encoding says; nothing is decompressed to more than is
-allowed.
+Both may be compressed, by gzip (level 1) or zstd, as Content-Encoding says; nothing is decompressed beyond the limit.
 """
 
 from __future__ import annotations
@@ -30,7 +29,7 @@ class Codec(Protocol):
 
     @property
     def media_type(self) -> str:
-        """Names it as in `Content-Type` and `Accept`."""
+        """The name of the media type, as in `Content-Type` and `Accept`."""
         ...
 
     def encode_items(self, items: Sequence[Item]) -> bytes:
@@ -62,7 +61,7 @@ class Codec(Protocol):
         ...
 
     def decode_found(self, body: bytes, keys: Sequence[bytes]) -> list[ReadResult]:
-        """Decodes the results for the requested keys: answers do not repeat the keys."""
+        """Decodes the results for the requested keys, as answers do not repeat the keys."""
         ...
 
 
@@ -81,7 +80,7 @@ def check_bytes(size: int, most_bytes: int) -> None:
 
 
 ENCODINGS = ("zstd", "gzip")
-"""Best first."""
+"""The best one first."""
 
 
 def compress(body: bytes, encoding: str) -> bytes:

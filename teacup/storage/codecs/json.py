@@ -27,7 +27,7 @@ _SHOWN_FAULTS = 5
 
 NO_NAMESPACE = "/problems/no-namespace"
 NO_ITEM = "/problems/no-item"
-"""The type of a 404 for a missing item, unlike that for a wrong path."""
+"""The problem type of a 404 for a missing item, unlike that for a wrong path."""
 OTHER_GENERATION = "/problems/other-generation"
 
 Base64 = Annotated[
@@ -37,7 +37,7 @@ Base64 = Annotated[
 
 
 def _whole(value: object) -> object:
-    """Takes 1.0 for an integer, as JSON Schema and some languages do; a large one stays as it is, for it is rounded."""
+    """Takes 1.0 for an integer, as JSON Schema and some languages do, but not a large one, which has been rounded."""
     is_exact = isinstance(value, float) and abs(value) < 2**53 and value.is_integer()
     return int(value) if is_exact else value  # type: ignore[call-overload]
 
@@ -190,7 +190,7 @@ class JsonCodec:
 def check_members(body: bytes, count: int) -> None:
     """Checks that each member of a request occurs once: there is a colon for each, and none in a valid text.
 
-    Raises `RequestMalformed`: of two, a parser takes the last, and its sender may have meant the first.
+    Raises `RequestMalformed`: of two members, a parser takes the last, and the sender may have meant the first.
     """
     if body.count(b":") != count:
         raise RequestMalformed("a member of an object occurs twice in the body")

@@ -1,8 +1,8 @@
 """What the nodes of an Aerospike cluster say about themselves, and whether they have what they acknowledged. Pure.
 
-A node acknowledges first, and writes to its device about once a second: one that was killed has lost what it
-acknowledged since, and one in memory has lost everything. Nobody can tell that from a clean end, so every start of a
-node counts as its loss. A record is lost once all of its copies are.
+A node acknowledges first, and writes to its device about once a second: a killed node has lost what it has acknowledged
+since, and one in memory has lost everything. Nobody can tell that from a clean end, so every start of a node counts as
+its loss. A record is lost once all of its copies are.
 
 So a namespace has a witness, in the store itself: the cluster's key, a random number that is new whenever a node joins,
 leaves or starts; when each node was started; and how many records each had evicted. It is taken while nothing
@@ -29,7 +29,7 @@ from teacup.storage.model import Namespace
 _EPOCH_S = 1_262_304_000
 """Aerospike counts the seconds since 2010."""
 _START_MARGIN_S = 2
-"""Starts are the difference of two clocks of the node, in whole seconds: they differ by this at most."""
+"""A start is the difference of two clocks of the node, in whole seconds; two values differ by at most this."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,8 +40,8 @@ class Node:
     size        how many nodes the cluster has
     stable      nothing migrates
     started_s   by the node's own clock; None within the first seconds, when the next start may look the same
-    evicted     records since then
-    evicting    more are about to be evicted, and are counted only after that
+    evicted     records evicted since then
+    evicting    more are about to be evicted, and are counted only afterwards
     copies      of each partition
     clock_ms    its wall clock, in whole seconds
     """
@@ -72,11 +72,11 @@ class Node:
 
 
 Cluster = Mapping[str, Node]
-"""What the nodes that the client knows say, by name."""
+"""What each node that the client knows says, by the node's name."""
 
 
 def wrong_now(cluster: Cluster) -> str | None:
-    """Returns why nobody can rely on the answers of these nodes at this moment; None: they are one cluster."""
+    """Returns why nobody can rely on the answers of these nodes at the moment; None if they are one cluster."""
     if evicting := [name for name, node in cluster.items() if node.evicting]:
         return f"{_named(evicting)} is evicting live records"
     keys = {node.cluster for node in cluster.values()}
@@ -88,7 +88,7 @@ def wrong_now(cluster: Cluster) -> str | None:
 
 
 def wrong_clock(cluster: Cluster, now_ms: int) -> str | None:
-    """Returns why the clock of a node, or ours, is wrong; None: they agree."""
+    """Returns why the clock of a node, or ours, is wrong; None if they agree."""
     for name, node in sorted(cluster.items()):
         if (reason := other_clock(node.clock_ms, now_ms)) is not None:
             return f"node {name}: {reason}"
@@ -103,7 +103,7 @@ class ClusterWitness:
     started_s   when each node was started, by name
     evicted     how many records each node had evicted, by name
     copies      of each record
-    absent      when the nodes were started that had left before
+    absent      when the nodes that had left before were started
     """
 
     cluster: str
@@ -114,7 +114,7 @@ class ClusterWitness:
 
     @classmethod
     def of(cls, cluster: Cluster, absent: Mapping[str, int | None]) -> Self:
-        """Takes the witness of the nodes as they are now; they are one cluster."""
+        """Returns the witness of the nodes as they are now; they are one cluster."""
         return cls(
             cluster=next(iter(cluster.values())).cluster,
             started_s={name: node.started_s for name, node in sorted(cluster.items())},
@@ -124,7 +124,7 @@ class ClusterWitness:
         )
 
     def lost(self, cluster: Cluster) -> str | None:
-        """Returns why acknowledged records may be gone; None: they are not. The nodes are one cluster."""
+        """Returns why acknowledged records may be gone; None if they are not. The nodes are one cluster."""
         same = self._is(cluster)
         again = {name for name in cluster if not same and name in self.started_s and not self._runs_on(name, cluster)}
         evicted = {
@@ -143,7 +143,7 @@ class ClusterWitness:
         return None
 
     def too_few(self, cluster: Cluster) -> str | None:
-        """Returns why the caller must wait for more nodes; None: they are enough."""
+        """Returns why the caller must wait for more nodes; None if there are enough."""
         known = set(self.started_s) | set(self.absent)
         missing = known - set(cluster)
         if 2 * len(missing) < len(known):
@@ -154,19 +154,19 @@ class ClusterWitness:
         )
 
     def seen(self, cluster: Cluster) -> ClusterWitness:
-        """Takes the witness again if nothing migrates: then each record has all of its copies. Nothing is lost."""
+        """Returns a new witness if nothing migrates, as each record then has all of its copies. Nothing is lost."""
         if not all(node.stable for node in cluster.values()):
             return self
         known = {**self.absent, **self.started_s}
         now = ClusterWitness.of(cluster, {name: start for name, start in known.items() if name not in cluster})
         same = {name: self.started_s[name] for name in now.started_s if self._runs_on(name, cluster)}
-        return replace(now, started_s={**now.started_s, **same})  # not changed by rounding alone
+        return replace(now, started_s={**now.started_s, **same})  # unchanged by mere rounding
 
     def _is(self, cluster: Cluster) -> bool:
         return all(node.cluster == self.cluster for node in cluster.values())
 
     def _runs_on(self, name: str, cluster: Cluster) -> bool:
-        """Tells whether a node was certainly not started again."""
+        """Returns whether a node was certainly not started again."""
         before, now = {**self.absent, **self.started_s}.get(name), cluster[name].started_s
         return before is not None and now is not None and abs(before - now) <= _START_MARGIN_S
 
@@ -189,7 +189,7 @@ class Meta:
 
     @classmethod
     def parse(cls, document: str) -> Meta:
-        """Parses what `document` returns."""
+        """Parses the output of `document`."""
         values: dict[str, Any] = json.loads(document)
         return cls(StoredNamespace.parse(json.dumps(values["stored"])), ClusterWitness(**values["witness"]))
 

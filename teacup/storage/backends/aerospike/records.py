@@ -50,13 +50,13 @@ _REFUSED = {
 
 
 def is_full(outcome: object) -> bool:
-    """Tells whether the outcome says that the server answers, but takes no writes."""
+    """Returns whether the outcome says that the server answers but takes no writes."""
     return outcome in _REFUSED.values()
 
 
 @dataclass(frozen=True, slots=True)
 class ReadRecord:
-    """What was read of a record; nonce None: there is no record."""
+    """A record as it was read; nonce None: there is no record."""
 
     nonce: int | None
     value: Any = None
@@ -109,9 +109,9 @@ class AerospikeRecords:
             raise
 
     def cluster(self) -> dict[str, Node]:
-        """Asks every node, in this order: for its start, its namespace, whether anything changed since.
+        """Asks every node, in this order, for its start, its namespace, and whether anything has changed since.
 
-        Raises `StorageUnavailable`, also for a namespace that evicts by now.
+        Raises `StorageUnavailable`, also for a namespace that now evicts.
         """
         statistics = self._ask("statistics")
         namespaces = {node: _settings(answer) for node, answer in self._ask(f"namespace/{self._namespace}").items()}
@@ -129,7 +129,7 @@ class AerospikeRecords:
             raise StorageUnavailable(f"{self.where}: its nodes change, or say nothing about {error}") from error
 
     def _ask(self, request: str) -> dict[str, str]:
-        """Returns the answers of all nodes, by their names."""
+        """Returns the answers of all nodes, by name."""
         try:
             answers = self._client.info_all(request)
         except exception.AerospikeError as error:
@@ -144,7 +144,7 @@ class AerospikeRecords:
         self._client.close()
 
     def fetch(self, set_name: str, keys: Sequence[Any], name: str) -> list[ReadRecord | WriteResult]:
-        """Reads the records of different keys; an outcome where the server gave no result."""
+        """Reads the records of different keys; gives an outcome where the server gave no result."""
         try:
             batch = self._client.batch_read([self._key(set_name, key) for key in keys], [name, _NONCE])
         except exception.AerospikeError as error:
@@ -154,7 +154,7 @@ class AerospikeRecords:
         return [kept_of(record, name) for record in batch.batch_records]
 
     def swap(self, set_name: str, swaps: Sequence[Swap]) -> list[WriteResult | None]:
-        """Carries out the swaps. Returns the failure of each; None: it is done."""
+        """Carries out the swaps. Returns the failure of each; None if it was done."""
         if not swaps:
             return []
         batch = BatchRecords([self._conditional(set_name, swap) for swap in swaps])
@@ -190,7 +190,7 @@ class AerospikeRecords:
         return outcomes
 
     def _key(self, set_name: str, key: bytes | int) -> tuple[str, str, bytearray | int]:
-        """Returns the client's key: `bytes` would be hashed like text."""
+        """Returns the client's key; `bytes` would be hashed like text."""
         return self._namespace, set_name, bytearray(key) if isinstance(key, bytes) else key
 
 
@@ -226,7 +226,7 @@ def kept_of(record: BatchRecord, name: str) -> ReadRecord | WriteResult:
 
 
 def failure_of(record: BatchRecord) -> WriteResult | None:
-    """Returns the failure of a write; None: it is done."""
+    """Returns the failure of a write; None if it was done."""
     if record.result == 0 and record.record is not None:
         return None
     if record.result in _RACE_LOST and not record.in_doubt:

@@ -4,14 +4,14 @@
     key 0     `facts.Meta`, nonce; never expires
     key NAME  of the generation: written once, before anything else of it, and never again
 
-All share the set. A truncated set has lost what was written before some moment: so the generation's record first.
+All share the set. A truncated set has lost what was written before some moment, and so the generation's record first.
 
 Changes are compare-and-swap (`records`): read in one batch, decide by the rules of `entries`, write in one batch. What
 lost the race is read and decided again. A write that changes nothing is not sent, so a repeated one never extends a
 life, and the TTL is always that of the item that lives longest.
 
 The server's TTL only frees space: the exact expiry in the record says what is live. The margin is for clocks that step
-(`entries.FREED_AFTER_MS`); those of the nodes are compared with ours whenever the namespace's state is asked for or
+(`entries.FREED_AFTER_MS`); the nodes' clocks are compared with ours whenever the namespace's state is asked for or
 changed.
 """
 
@@ -37,9 +37,9 @@ log = logging.getLogger("teacup.storage.backends.aerospike.store")
 _ITEMS, _META = "items", "meta"
 _META_KEY = 0  # keys of items are bytes, which Aerospike never confuses with a number or a text
 _FOREVER = aerospike.TTL_NEVER_EXPIRE
-_ATTEMPTS = 20  # at a compare-and-swap that others win
+_ATTEMPTS = 20  # of a compare-and-swap that others win
 _FREED_AFTER_S = FREED_AFTER_MS // 1_000
-_LONGEST_TTL_S = 10 * 365 * 24 * 3600  # what the server accepts; beyond that a record never expires
+_LONGEST_TTL_S = 10 * 365 * 24 * 3600  # the longest that the server accepts; beyond that a record never expires
 _LONGEST_SET_NAME = 63
 
 
@@ -58,7 +58,7 @@ class AerospikeStore:
         self._records = AerospikeRecords(hosts, namespace)
         self._where = self._records.where
         self._clock_ms = clock_ms
-        self._stored_of: dict[str, StoredNamespace] = {}  # as they were last looked at
+        self._stored_of: dict[str, StoredNamespace] = {}  # as of the last look
         self._declared: set[Namespace] = set()
 
     def declare(self, namespace: Namespace) -> None:
@@ -151,7 +151,7 @@ class AerospikeStore:
             self.declare(namespace)
 
     def _check_generation(self, namespace: Namespace, generation: str | None) -> None:
-        """Raises `GenerationChanged` unless what was done before was done in that generation; None: any will do."""
+        """Raises `GenerationChanged` unless all that was done happened in that generation; None: any will do."""
         if generation is None:
             return
         meta = self._fetched(namespace, _META_KEY)
@@ -204,7 +204,7 @@ class AerospikeStore:
         needed: bool = True,
         always: bool = False,
     ) -> StoredNamespace:
-        """Changes what is stored about the namespace; it gets another generation if acknowledged items may be gone.
+        """Changes what is stored about the namespace, with a new generation if acknowledged items may be gone.
 
         needed   False: a full store need not record it, so that look-ups go on
         always   write it, though nothing has changed
@@ -239,7 +239,7 @@ class AerospikeStore:
         return self._stored_of[namespace.name].moment(now_ms)
 
     def _record(self, namespace: Namespace, moment: Moment, generation: str | None, *, needed: bool = True) -> None:
-        """Records what was taken for expired, before it is answered or overwritten; looks at the nodes' clocks, too."""
+        """Records what was taken for expired, before it is answered or overwritten; also looks at the nodes' clocks."""
         stored = self._stored_of[namespace.name]
         known = generation in (None, stored.generation) and stored.beyond(moment) is stored
         if moment.gone_below is not None and not known:
@@ -253,13 +253,13 @@ class AerospikeStore:
         return cluster
 
     def _lost(self, namespace: Namespace, meta: Meta, cluster: Cluster) -> str | None:
-        """Returns why acknowledged records may be gone; None: they are not."""
+        """Returns why acknowledged records may be gone; None if they are not."""
         if self._fetched(namespace, meta.stored.generation).nonce is None:
             return "the record of its generation is gone: the set was truncated"
         return meta.witness.lost(cluster)
 
     def _begun(self, namespace: Namespace, cluster: Cluster) -> Meta:
-        """Begins a new generation, and stores its own record first."""
+        """Begins a new generation, storing its own record first."""
         generation = uuid4().hex
         failure = self._stored(namespace, Swap(generation, ABSENT, _META, generation, _FOREVER))
         if failure is not None:
@@ -282,6 +282,6 @@ class AerospikeStore:
 
 
 def _ttl_s(value: bytes, now_ms: int) -> int:
-    """Seconds until the last expiry has passed; never less."""
+    """Returns the seconds until the last expiry has passed; never fewer."""
     seconds = -(-(max(entries.expiries(value)) - now_ms) // 1000) + _FREED_AFTER_S
     return seconds if seconds <= _LONGEST_TTL_S else aerospike.TTL_NEVER_EXPIRE

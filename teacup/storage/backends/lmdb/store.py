@@ -4,8 +4,8 @@
     items/NAME      key -> its items (`entries`); a key beyond 510 bytes by its beginning and a digest of 64 bytes
     expiries/NAME   which keys to check for expired items (`upkeep`)
 
-A request is one transaction. A write also purges a bounded number of keys that the index says are due, so expiry frees
-space at the pace of writing, and nothing is ever scanned.
+A request is one transaction. A write also purges a limited number of keys that are due according to the index, so
+expiry frees space at the pace of writing, and nothing is ever scanned.
 
 LMDB copies pages to change them, even to remove: a store that is full to the last page could never be purged. So a
 transaction that would leave less than a small reserve is undone; the reserve is for purging, and for the settings.
@@ -90,7 +90,7 @@ class LmdbStore:
                 readahead=False,
                 mode=0o600,
             )
-            self._env.reader_check()  # killed processes would hold old pages back
+            self._env.reader_check()  # pages that killed processes hold would stay in use
             self._namespaces = self._env.open_db(b"namespaces")
             self._probes = self._env.open_db(b"probes")
             self._file = _identity(folder)
@@ -106,7 +106,7 @@ class LmdbStore:
     def write(
         self, namespace: Namespace, items: Sequence[Item], now_ms: int, generation: str | None = None
     ) -> list[WriteResult]:
-        """Works in one transaction; `retryable` altogether when the store is full."""
+        """Works in one transaction; everything is `retryable` if the store is full."""
         opened = self._open(namespace)
         try:
             try:
@@ -139,7 +139,7 @@ class LmdbStore:
         return found
 
     def delete(self, namespace: Namespace, keys: Sequence[bytes], now_ms: int) -> list[WriteResult]:
-        """Works in one transaction; `retryable` altogether when the store is full."""
+        """Works in one transaction; everything is `retryable` if the store is full."""
         opened = self._open(namespace)
         outcomes = []
         moment = Moment(now_ms)
@@ -202,7 +202,7 @@ class LmdbStore:
 
     @contextmanager
     def _transaction(self, *, write: bool) -> Iterator[lmdb.Transaction[bytes]]:
-        """Yields a transaction that is carried out completely, or not at all."""
+        """Yields a transaction that is carried out completely or not at all."""
         try:
             if _identity(self._folder) != self._file:
                 raise StorageUnavailable(f"the store in {self._folder} was replaced: start this server again")
@@ -215,7 +215,7 @@ class LmdbStore:
             ) from error
         except (lmdb.Error, OSError) as error:
             if write:
-                self._check_disk()  # LMDB says of a full one that its input or output fails
+                self._check_disk()  # if the disk is full, LMDB says that its input or output failed
             raise StorageUnavailable(f"the store in {self._folder} fails: {error}") from error
 
     def _check_disk(self) -> None:
@@ -299,7 +299,7 @@ class LmdbStore:
         return outcomes
 
     def _check_reserve(self, txn: lmdb.Transaction[bytes], changed_bytes: int) -> None:
-        """Raises `MapFullError` if the transaction leaves less than the reserve; when in doubt, it tries."""
+        """Raises `MapFullError` if the transaction leaves less than the reserve; when in doubt, tries it."""
         used = self._env.info()["last_pgno"] * _PAGE_BYTES
         if used + 2 * (changed_bytes + _RESERVE_PAGES * _PAGE_BYTES) < self._map_bytes:
             return
@@ -310,7 +310,7 @@ class LmdbStore:
             txn.delete(probe, db=self._probes)
 
     def _purge_in_steps(self, opened: _Opened, now_ms: int, limit: int, step: int) -> int:
-        """Purges in several transactions: pages that one frees are available to a later one."""
+        """Purges in several transactions, as pages that one frees are available to a later one."""
         seen = 0
         while seen < limit:
             with self._transaction(write=True) as txn:
@@ -342,7 +342,7 @@ class _StoreFull(StorageUnavailable):
 
 @lru_cache(_MAX_NAMESPACES)
 def _parsed(document: bytes) -> StoredNamespace:
-    """Parses it once: a look-up of a few keys asks for it as well as one of many."""
+    """Parses a document once, as even a look-up of a few keys needs it."""
     return StoredNamespace.parse(document)
 
 
@@ -352,7 +352,7 @@ def _identity(folder: Path) -> tuple[int, int]:
 
 
 def _stored_key(key: bytes) -> bytes:
-    """LMDB's keys have at most 511 bytes. Those of 511 stand for longer ones, distinguished by their digest."""
+    """Returns the key in LMDB, at most 511 bytes. Keys of 511 stand for longer ones, distinguished by their digest."""
     if len(key) <= _LONGEST_KEY:
         return key
     digest = hashlib.blake2b(key, digest_size=_DIGEST_BYTES).digest()

@@ -1,9 +1,9 @@
-"""What keeps a store sound: marks that show a crash of the machine, and an index of the keys that may have expired.
+"""What keeps a store sound: marks that reveal a crash of the machine, and an index of the keys that may have expired.
 
     FOLDER/unsynced/BOOT.RANDOM    one per process that has the store open, locked (flock) while the process lives
 
 What is written without waiting for the disk is in the system's memory: it survives the process, not the machine. A
-process that closes the store waits for the disk once and removes its mark; one that opens it does so for those that
+process that closes the store waits for the disk once and removes its mark; one that opens it does so for processes that
 were killed. A mark of another boot belongs to a process whose writes may have reached the disk in part, or in another
 order: the store may be broken.
 
@@ -39,7 +39,7 @@ _LENGTH = Struct("<H")
 class Unsynced:
     """The mark of this process, made before its first write.
 
-    Raises `StorageUnavailable` when a mark of another boot is there, or the boot is not known.
+    Raises `StorageUnavailable` if there is a mark of another boot, or if the boot is not known.
     """
 
     def __init__(self, folder: Path, boot: str | None) -> None:
@@ -64,13 +64,13 @@ class Unsynced:
                 mark.unlink()
 
     def over(self) -> None:
-        """Removes the mark. Call it once everything is on the disk, and nothing more is written."""
-        self._mark.unlink(missing_ok=True)  # missing when somebody has removed the folder
+        """Removes the mark. Call it once everything is on the disk and nothing more is written."""
+        self._mark.unlink(missing_ok=True)  # missing if somebody has removed the folder
         os.close(self._file)
 
     @contextmanager
     def _alone(self) -> Iterator[None]:
-        """Lets nobody else create or remove marks meanwhile."""
+        """Keeps others from creating or removing marks meanwhile."""
         lock = os.open(self._marks, os.O_RDONLY)
         try:
             fcntl.flock(lock, fcntl.LOCK_EX)
@@ -90,7 +90,7 @@ def check_same_boot(folder: Path, boot: str | None) -> None:
 
 
 def this_boot() -> str | None:
-    """Returns the boot's id, new after each start of the machine; None: the system has none (it is not Linux)."""
+    """Returns the boot's id, new after each start of the machine; None if the system has none (it is not Linux)."""
     return BOOT_FILE.read_text().strip() if BOOT_FILE.exists() else None
 
 

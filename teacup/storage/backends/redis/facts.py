@@ -1,9 +1,9 @@
 """What a Redis server says about itself, and whether the records that it acknowledged can still be there. Pure.
 
-Redis writes one log. A crash, a backup or a replica that is promoted loses the end of that log, or all of it; nothing
-else gets lost but by eviction. So a namespace has one witness, in the store itself: its generation, and where it was
-last seen: on which run of the server (`run_id`, new at each start) and in which history of replication
-(`master_replid`, new also when a replica is promoted). Compared with what the server says now:
+Redis writes one log. A crash, a backup or a promoted replica loses the end of that log, or all of it; otherwise data is
+lost only by eviction. So a namespace has one witness, in the store itself: its generation, and where it was last seen:
+on which run of the server (`run_id`, new at each start) and in which history of replication (`master_replid`, new also
+when a replica is promoted). Compared with what the server says now:
 
     the same run            goes on, unless it was a replica meanwhile, and took over what another server had
     another run, sync=yes   goes on if `lasting`, and it was started with its present settings: at each look the server
@@ -45,10 +45,10 @@ class Facts:
 
     history     new at each start and promotion, and when a first replica is attached; a replica has its master's
     promoted    it was a replica before
-    evicted     keys
-    commands    carried out
-    traces      of commands after which nobody can tell from counts what it has lost, or that replaced its data
-    log_steady  its log is not being rewritten, and the last time it was succeeded
+    evicted     how many keys
+    commands    how many were carried out
+    traces      of commands that replaced its data, or after which counts no longer tell what it has lost
+    log_steady  its log is not being rewritten, and the last rewrite succeeded
     changes     how often its settings were changed at run time
     clock_ms    its wall clock
     """
@@ -90,7 +90,7 @@ class Facts:
 
 
 def _traces(info: Mapping[str, Any]) -> str:
-    """Lists calls and their time: a reset of the statistics leaves the call that did it."""
+    """Returns calls and their time, as text: a reset of the statistics leaves the call that did it."""
     found = {name: info[f"cmdstat_{name}"] for name in _TRACED if f"cmdstat_{name}" in info}
     return ", ".join(
         f"{name}: {counts['calls']} in {counts['usec']} us" for name, counts in found.items() if counts["calls"]
@@ -98,7 +98,7 @@ def _traces(info: Mapping[str, Any]) -> str:
 
 
 def wrong_settings(facts: Facts, sync: bool) -> str | None:
-    """Returns why the server's configuration loses records, and what to set; None: it does not."""
+    """Returns why the server's configuration loses records, and what to set; None if it does not."""
     if facts.cluster:
         return "it is a node of a cluster, and the keys of a request may be on several: use a server of its own"
     evicting = _unlike(_NEVER_EVICT, facts)
@@ -118,7 +118,7 @@ def _unlike(wanted: Mapping[str, tuple[str, str]], facts: Facts) -> list[str]:
 
 
 def wrong_now(facts: Facts, now_ms: int) -> str | None:
-    """Returns why the server must not be used at this moment; None: it may."""
+    """Returns why the server must not be used at the moment; None if it may."""
     if not facts.master:
         return "it is a replica: name the master"
     return other_clock(facts.clock_ms, now_ms)
@@ -135,7 +135,7 @@ class LogLook:
     """When the log was last known to be complete: on this run, after so many changes of settings.
 
     A log that is switched on at run time is complete only after its first rewrite, which looks like any other. So while
-    the log is being rewritten, it is complete only if no setting was changed since it was.
+    the log is being rewritten, it is complete only if no setting was changed since it was complete.
     """
 
     run: str = ""
@@ -146,7 +146,7 @@ class LogLook:
         return LogLook(facts.run, facts.changes) if facts.log_steady else self
 
     def is_complete(self, facts: Facts) -> bool:
-        """Tells whether what is acknowledged now is in the log; on a new run, no setting may have been changed."""
+        """Returns whether what is acknowledged now is in the log; on a new run, no setting may have been changed."""
         return facts.log_steady or facts.changes == (self.changes if facts.run == self.run else 0)
 
 
@@ -154,7 +154,7 @@ class LogLook:
 class Witness:
     """What the store holds about a namespace.
 
-    run, history      of the server, on which it was last seen
+    run, history      of the server, when last seen
     evicted, traces   what the statistics of this run said by then
     commands          at least so many were carried out: known within a factor of two, so that few looks are recorded
     lasting           since the generation began, no acknowledgement could be lost by a restart
@@ -176,7 +176,7 @@ class Witness:
 
     @classmethod
     def parse(cls, document: bytes) -> Witness:
-        """Parses what `document` returns."""
+        """Parses the output of `document`."""
         values = json.loads(document)
         return cls(**{**values, "stored": StoredNamespace.parse(json.dumps(values["stored"]))})
 
@@ -185,18 +185,18 @@ class Witness:
         return json.dumps(asdict(self)).encode()
 
     def holds(self, facts: Facts) -> bool:
-        """Tells whether all that was acknowledged is still there, as far as the server's own words say."""
+        """Returns whether all that was acknowledged is still there, as far as the server's own words tell."""
         if self.run != facts.run:
             return self.lasting and not (facts.promoted or facts.evicted or facts.traces or facts.changes)
         same = (self.evicted, self.traces) == (facts.evicted, facts.traces) and self.commands <= facts.commands
         return same and (self.history == facts.history or not facts.promoted)
 
     def goes_on(self, facts: Facts) -> bool:
-        """Tells whether this is the same run, and `holds`."""
+        """Returns whether this is the same run, and `holds`."""
         return self.run == facts.run and self.holds(facts)
 
     def is_in(self, document: bytes | None) -> bool:
-        """Tells whether the document is of this generation."""
+        """Returns whether the document is of this generation."""
         return document is not None and self.stored.generation.encode() in document
 
     def seen(self, facts: Facts, sync: bool) -> Witness:

@@ -1,7 +1,7 @@
 """The connections to a Redis server: commands in pipelines, and its failures in words.
 
-Every command of a pipeline has its own answer, which may be an error; what fails as a whole raises. A pipeline may end
-with questions about the server itself (`facts`): they are answered by the server that carried out the commands.
+Every command of a pipeline has its own answer, which may be an error; a pipeline that fails as a whole raises. It may
+end with questions about the server itself (`facts`), which the server that carried out the commands answers.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _QUESTIONS: tuple[Command, ...] = (("INFO", *ASKED_SECTIONS), ("CONFIG GET", *AS
 
 @dataclass(frozen=True, slots=True)
 class RedisAt:
-    """How to reach a server. `password`, and the files of TLS, are None where there is none."""
+    """How to reach a server. `password` and the files of TLS may be None."""
 
     host: str
     port: int = 6379
@@ -64,7 +64,7 @@ class RedisServer:
             "password": at.password,
             "socket_timeout": at.timeout_s,
             "socket_connect_timeout": at.timeout_s,
-            "retry": Retry(NoBackoff(), 0),  # what may be repeated is decided by those who know what it was
+            "retry": Retry(NoBackoff(), 0),  # callers decide what may be repeated, as they know what it was
             "protocol": 2,
             **(tls if at.tls else {}),
         }
@@ -75,7 +75,7 @@ class RedisServer:
         self._redis.close()
 
     def run(self, commands: Sequence[Command]) -> list[Any]:
-        """Returns an answer for each command, or a `RedisError` in its place. Raises `StorageUnavailable`."""
+        """Returns the answer to each command, which may be a `RedisError`. Raises `StorageUnavailable`."""
         pipeline: Any = self._redis.pipeline(transaction=False)
         for command in commands:
             pipeline.execute_command(*command)
@@ -98,7 +98,7 @@ class RedisServer:
             raise StorageConfigInvalid(f"store: {self.where} refuses this: {error.__cause__}; {remedy}") from error
 
     def run_and_ask(self, commands: Sequence[Command]) -> tuple[list[Any], Facts]:
-        """Does the same, and returns what the server said about itself after the last command."""
+        """Does the same as `run`, and returns what the server said about itself after the last command."""
         *answers, info, settings, clock = self.run([*commands, *_QUESTIONS])
         for answer in (info, settings, clock):
             if isinstance(answer, RedisError):
@@ -118,7 +118,7 @@ class RedisServer:
         return answer
 
     def reason(self, error: RedisError, facts: Facts | None = None) -> str:
-        """Says why a command was refused."""
+        """Returns why a command was refused."""
         if isinstance(error, OutOfMemoryError):
             most = facts.settings.get("maxmemory", "") if facts is not None else ""
             return (
@@ -129,7 +129,7 @@ class RedisServer:
 
 
 def _remedy(error: BaseException | None) -> str | None:
-    """Returns what to correct in the URL; None: the server may be there later."""
+    """Returns what to correct in the URL; None if the server may be there later."""
     if isinstance(error, AuthenticationError):
         return "correct user and password in the URL, percent-encoded"
     if isinstance(error, ResponseError):
@@ -147,7 +147,7 @@ def _remedy(error: BaseException | None) -> str | None:
 
 
 def _hint(error: BaseException | None, tls: bool) -> str:
-    """Names the scheme to try if the server may speak TLS where none is expected, or the reverse; else nothing."""
+    """Returns a hint at the other scheme if the server may speak TLS unexpectedly, or the reverse; else nothing."""
     cause = None if error is None else error.__context__
     if tls and "handshake" in str(cause):
         return "; if it does not speak TLS, write redis: in place of rediss:"

@@ -22,7 +22,7 @@ from teacup.storage.backends.redis.witnesses import ATTEMPTS, COUNTED, Argument,
 from teacup.storage.errors import StorageUnavailable
 from teacup.storage.model import Item, Namespace, NamespaceState, ReadResult, Status, WriteResult
 
-_LATEST_MS = 1 << 52  # what the server takes for a time
+_LATEST_MS = 1 << 52  # the latest time that the server accepts
 _LOST = WriteResult(Status.RETRYABLE, "other writers keep changing the same key")
 
 _SWAP_ITEMS = (
@@ -47,7 +47,7 @@ for i = 3, #KEYS do done[i - 1] = redis.call('GETDEL', KEYS[i]) end
 return done
 """
 )
-"""Also when the memory is full: it only frees some."""
+"""Runs also when the memory is full, as it only frees some."""
 
 
 class RedisStore:
@@ -143,11 +143,11 @@ class RedisStore:
         self._witnesses.change(namespace, lambda stored: stored.raised(version), self._clock_ms())
 
     def check(self, namespace: Namespace, now_ms: int) -> None:
-        """Reads its state; a full memory shows in the statuses of items only."""
+        """Reads its state; a full memory shows only in the statuses of items."""
         self.state(namespace, now_ms)
 
     def purge(self, now_ms: int, limit: int) -> int:
-        """Checks what the server acknowledged to this process; it removes expired keys by itself."""
+        """Checks what the server acknowledged to this process; the server removes expired keys by itself."""
         self._witnesses.look_at_all(now_ms)
         return 0
 
@@ -178,7 +178,7 @@ class RedisStore:
                 if value is not None and value is not kept:
                     swaps.append((key, kept, value))
             self._witnesses.record_new(namespace, moment)
-            script = _SWAP_ITEMS if swaps else _TAKE_ITEMS  # of no keys: it only counts, also when the memory is full
+            script = _SWAP_ITEMS if swaps else _TAKE_ITEMS  # without keys it only counts, also when the memory is full
             changed = [key for key, _, _ in swaps]
             try:
                 done = self._witnesses.carry_out(namespace, script, changed, _swapped(swaps), now_ms, generation)
@@ -197,7 +197,7 @@ class RedisStore:
 
 
 def _swapped(swaps: Sequence[tuple[bytes, bytes | None, bytes]]) -> list[Argument]:
-    """Returns, for each key, what was read, what it shall be if it still is that, and when the server may free it."""
+    """Returns, for each key, what was read, its new value if that is unchanged, and when the server may free it."""
     arguments: list[Argument] = []
     for _, kept, value in swaps:
         freed_at_ms = max(entries.expiries(value)) + FREED_AFTER_MS

@@ -3,14 +3,14 @@
     teacup:NAME            the namespace's witness (`facts.Witness`): generation, run of the server; never expires
     teacup:NAME@PROCESS    how many requests were acknowledged to this process (`Acknowledged`)
 
-A command is worth nothing without its witness, for the server may be another one than before:
+A command is worth nothing without its witness, because the server may be another one than before:
 
     fetch        one command reads the witness with the items, and another asks for the server's history
     carry_out    the script does nothing unless the witness is there, of the generation that this process knows; it
                  counts the request; questions to the server follow it
 
-Nothing is acknowledged by a server that would lose it, or that is not the one that the witness was last seen on. Where
-the witness or the server is another one, the witness is looked at first.
+Nothing is acknowledged by a server that would lose it, or that is not the one that the witness was last seen on. If the
+witness or the server is another one, the witness is looked at first.
 
 Whatever such a look shows is recorded in the witnesses of all namespaces before the request is answered or refused: a
 store that may have lost something begins another generation, and one that may lose something does so at its next run.
@@ -46,11 +46,11 @@ from teacup.storage.errors import StorageConfigInvalid, StorageUnavailable
 from teacup.storage.model import Namespace, Status, WriteResult
 
 COUNT_LIVES_MS = 30 * 24 * 3_600_000
-"""How long the server keeps the key of a process that writes no more."""
+"""How long the server keeps the key of a process that no longer writes."""
 Argument = bytes | str | int
 
 ATTEMPTS = 20
-"""How often a compare-and-swap is tried that others win."""
+"""How often a compare-and-swap that others win is tried."""
 
 COUNTED = """
 local witness = redis.call('GET', KEYS[1])
@@ -58,24 +58,25 @@ if not witness or not string.find(witness, ARGV[1], 1, true) then return false e
 local done = {redis.call('GET', KEYS[2])}
 if tonumber(done[1] or 0) < tonumber(ARGV[2]) then redis.call('SET', KEYS[2], ARGV[2], 'PX', ARGV[3]) end
 """
-"""How every script begins that is carried out here; what it did to its own keys (from the third on) follows in `done`.
+"""The beginning of every script that is carried out here; `done` follows, with the result for each of the script's own
+keys (from the third on).
 
 KEYS   the witness, the process's key
 ARGV   the generation, the count, how long the key lives; then the script's own (from the fourth on)
 
-It returns what the process's key was before; false: nothing was done. The count only rises: a request that was held
-back on its way may come after later ones.
+It returns the previous value of the process's key; false if nothing was done. The count only rises, as a request that
+was held back on its way may come after later ones.
 """
 _SWAP_WITNESS = """#!lua flags=allow-oom
 if redis.sha1hex(redis.call('GET', KEYS[1]) or '') ~= ARGV[1] then return 0 end
 redis.call('SET', KEYS[1], ARGV[2])
 return 1
 """
-"""Also when the memory is full: look-ups go on, and they publish a state."""
+"""Runs also when the memory is full: look-ups go on, and they publish a state."""
 
 
 class Witnesses:
-    """The witnesses of one process, as they were last looked at. Thread-safe.
+    """The witnesses of one process, as of the last look. Thread-safe.
 
     sync      the server must sync its log before it answers; otherwise any of its restarts is a new generation
     clock_ms  the clock that the server's is compared with
@@ -91,7 +92,7 @@ class Witnesses:
         self._count = 0
         self._known: dict[str, Acknowledged] = {}
         self._witnesses: dict[str, Witness] = {}
-        self._doubted: set[str] = set()  # namespaces whose next run is not to be trusted; not recorded yet
+        self._doubted: set[str] = set()  # namespaces whose next run is not to be trusted, not recorded yet
         self._log = LogLook()
         self._declared: set[Namespace] = set()
 
@@ -106,7 +107,7 @@ class Witnesses:
             self.declare(namespace)
 
     def check_generation(self, namespace: Namespace, generation: str | None) -> None:
-        """Raises `GenerationChanged` if the namespace is known to be of another one; None: any will do."""
+        """Raises `GenerationChanged` if the namespace is known to be of another generation; None: any will do."""
         check_generation(self._known[namespace.name].generation, generation)
 
     def moment(self, namespace: Namespace, now_ms: int) -> Moment:
@@ -121,7 +122,7 @@ class Witnesses:
         self.change(namespace, lambda stored: stored.beyond(moment), moment.now_ms)
 
     def record_new(self, namespace: Namespace, moment: Moment) -> None:
-        """Records what the moment took for expired, unless it is recorded already."""
+        """Records what the moment took for expired, unless that is already recorded."""
         stored = self._witnesses[namespace.name].stored
         if stored.beyond(moment) is not stored:
             self.record(namespace, moment)
@@ -138,7 +139,7 @@ class Witnesses:
     def fetch(
         self, namespace: Namespace, keys: Sequence[bytes], now_ms: int, generation: str | None
     ) -> list[bytes | None]:
-        """Returns what is kept for each key, by the server that the namespace was last seen on.
+        """Returns what is kept for each key by the server that the namespace was last seen on.
 
         Raises `StorageUnavailable`, and `GenerationChanged` if that is not of this generation; None: any will do.
         """
@@ -165,10 +166,10 @@ class Witnesses:
         now_ms: int,
         generation: str | None = None,
     ) -> list[Any] | WriteResult | None:
-        """Returns what the script did to each key; the outcome of all of them, if it did nothing; None: nobody knows.
+        """Returns what the script did to each key; one outcome for all of them if it did nothing; None if nobody knows.
 
-        One request of this process at a time: the server has the counts in the order of the acknowledgements. Raises
-        `StorageUnavailable` if nothing is acknowledged, and `GenerationChanged`.
+        One request of this process at a time, so that the counts reach the server in the order of the acknowledgements.
+        Raises `StorageUnavailable` if nothing is acknowledged, and `GenerationChanged`.
         """
         name = namespace.name
         places = (_witness_key(namespace), self._counted(namespace), *(_key(namespace, key) for key in keys))
@@ -200,7 +201,7 @@ class Witnesses:
     def change(
         self, namespace: Namespace, change: Callable[[StoredNamespace], StoredNamespace], now_ms: int
     ) -> StoredNamespace:
-        """Changes what is stored about the namespace; it gets another generation if acknowledged items may be gone.
+        """Changes what is stored about the namespace, with a new generation if acknowledged items may be gone.
 
         What the look shows is recorded for the other namespaces, too, and then the server may be refused.
         """
@@ -219,7 +220,7 @@ class Witnesses:
     ) -> tuple[StoredNamespace, Facts, str | None]:
         """Looks once at the namespace; if the server is configured wrongly, or clocks differ, nothing else changes.
 
-        Returns what is stored, what the server says about itself, and how the clocks differ (None: they agree).
+        Returns what is stored, what the server says about itself, and how the clocks differ (None if they agree).
         """
         name = namespace.name
         for _ in range(ATTEMPTS):
@@ -260,7 +261,7 @@ class Witnesses:
             self._doubted.update(self._witnesses)
 
     def _misses(self, namespace: Namespace, facts: Facts) -> bool:
-        """Tells whether something of these facts is not recorded in the namespace's witness."""
+        """Returns whether something of these facts is not recorded in the namespace's witness."""
         witness = self._witnesses[namespace.name]
         return namespace.name in self._doubted or witness.seen(facts, self._sync) != witness
 
@@ -288,7 +289,7 @@ class Witnesses:
 class Acknowledged:
     """What was acknowledged to this process in a generation of a namespace.
 
-    count     the key at the last acknowledged request; 0: there was none
+    count     the key at the last acknowledged request; 0 if there was none
     at_ms     when that was
     missing   the store had fewer
     past      earlier generations of the namespace
@@ -301,18 +302,18 @@ class Acknowledged:
     past: frozenset[str] = frozenset()
 
     def then(self, before: bytes | None, count: int, now_ms: int) -> Acknowledged:
-        """Returns what is known after another request of the generation, whose answer has the key as it was before."""
+        """Returns what is known after another request of the generation, whose answer has the key's previous value."""
         missing = not self.is_there(self.generation, before, now_ms)
         return replace(self, count=count, at_ms=now_ms, missing=missing)
 
     def seen(self, generation: str, now_ms: int) -> Acknowledged:
-        """Returns what is known after a look at the namespace, which is of this generation."""
+        """Returns what is known after a look that found the namespace in this generation."""
         if generation == self.generation:
             return self
         return Acknowledged(generation, 0, now_ms, past=self.past | {self.generation})
 
     def is_there(self, generation: str, count: bytes | None, now_ms: int) -> bool:
-        """Tells whether a store of this generation, with this key of the process, has what was acknowledged."""
+        """Returns whether a store of this generation, with this key of the process, has what was acknowledged."""
         if generation != self.generation:
             return generation not in self.past
         if self.missing:
@@ -343,10 +344,10 @@ def after_look(
         is there              the server may lose something, or there is a doubt      next run: new generation
         is there              else                                                    the same, seen
 
-    found     as it is in the server; None: it has none
+    found     as it is in the server; None if it has none
     doubted   this process does not trust the namespace's next run, and could not record that yet
-    trusted   the witness as this process saw it last; None: it has not seen one. Another process may have seen the run
-              after a doubt first, and trusted it
+    trusted   the witness as this process last saw it; None if it has not seen one. Another process may have seen the
+              run after a doubt first, and trusted it
     acknowledged, count   what was acknowledged to this process, and its key in the server
     """
     if found is not None and (doubted or wrong_settings(facts, sync) is not None):
