@@ -48,5 +48,5 @@ NOT_SENDABLE = (
 
 
 def can_be_sent(token: str) -> bool:
-    """Allows visible ASCII alone: a token from a file often ends with a line break, which is no part of it."""
+    """Allows only visible ASCII: a token from a file often ends with a line break, which is not part of it."""
     return re.fullmatch(r"[!-~]+", token) is not None

@@ -1,9 +1,9 @@
-"""What a client repeats, and which error it raises in the end.
+"""What a client retries, and which error it raises in the end.
 
 An attempt that raises `Again` is repeated (`Patience`): with growing pauses and jitter, or after the server's
-Retry-After. What stops it is a number of attempts, and a time after which no attempt starts; the last error is then
-raised. A call that fails for long says so every ten seconds, with what it waits for; of one that fails soon only the
-caller knows whether that matters.
+Retry-After. It stops after a number of attempts, or at a time after which no attempt starts, and then raises the last
+error. A call that fails for long logs every ten seconds what it waits for; if it fails soon, only the caller knows
+whether that matters.
 
 Each API has errors of its own: `ApiErrors` says which of them an answer is.
 """
@@ -34,7 +34,7 @@ _BACKOFF = tenacity.wait_exponential_jitter(multiplier=0.05, max=5.0, jitter=0.2
 
 
 class Again(Exception):
-    """`error` happened, and the same call may be retried: after `after_s` seconds, or at any time if that is None."""
+    """`error` happened, but the call may be retried: after `after_s` seconds, or at any time if that is None."""
 
     def __init__(self, error: Exception, after_s: float | None = None) -> None:
         super().__init__(str(error))
@@ -54,7 +54,7 @@ class Patience:
     give_up_after_s: float | None = None
 
     def repeat(self, attempt: Callable[[], T]) -> T:
-        """Returns what `attempt` does, as soon as it does not raise `Again`. Raises the error of the last `Again`."""
+        """Returns the result of `attempt` once it does not raise `Again`. Raises the error of the last `Again`."""
         stop: stop_base = tenacity.stop_after_attempt(self.attempts)
         if self.give_up_after_s is not None:
             stop |= tenacity.stop_after_delay(self.give_up_after_s)
@@ -96,8 +96,8 @@ class ApiErrors:
     misconfigured    an argument of the client is not allowed
     unreachable      no connection, a time-out, half an answer, or an error of the server
     not_understood   what answered does not speak this API: perhaps a balancer, for a moment
-    wrong_server     another API, as the type of its problem says, or a page before this API has ever answered: the same
-                     at every attempt
+    wrong_server     another API, according to the type of its problem, or a page before this API has ever answered: the
+                     same at every attempt
     rate_limited     429
     refused          any other refusal that `by_status` does not name
     not_found        the type of the problem that makes a 404 an answer of the API; any other 404 is a wrong URL

@@ -1,6 +1,6 @@
 """One exchange with an API: bytes out, bytes in, or an error that says whether a retry is safe.
 
-urllib3 keeps the connections, and many threads may share them. What is added to it:
+urllib3 keeps the connections, which many threads may share. This module adds:
 
     a token           with each request, to this address only: redirects are not followed
     the environment   its proxies, read as requests does, and REQUESTS_CA_BUNDLE
@@ -12,11 +12,11 @@ What is safe to repeat:
     no connection, 429, 503                  nothing was done
     a lost or incomplete answer, other 5xx   it may have been done: only what is `repeatable`
 
-A connection that is closed before anything was answered is a lost answer: a server that ends also drops those that it
-has not accepted yet, whose requests it has not seen, and a client cannot tell.
+A connection that is closed before anything was answered is a lost answer: a server that ends also drops connections
+that it has not accepted yet, whose requests it has not seen, and a client cannot tell them apart.
 
-A certificate that is not trusted, or a request that cannot be made, is the same at every attempt; the error says what
-to do about a certificate. `ApiClient` is the base of the clients: a transport with patience, closed by `with`.
+An untrusted certificate, or a request that cannot be made, is the same at every attempt; the error says what to do
+about a certificate. `ApiClient` is the base of the clients: a transport with patience, closed by `with`.
 """
 
 from __future__ import annotations
@@ -50,14 +50,14 @@ _NOTHING_DONE = (429, 503)
 _NOT_TLS = ("WRONG_VERSION_NUMBER", "RECORD_LAYER_FAILURE", "HTTP_REQUEST", "UNKNOWN_PROTOCOL")
 
 _NOT_YET_VALID, _EXPIRED = 9, 10
-_OTHER_NAME = (62, 64)  # of a host, of an address
+_OTHER_NAME = (62, 64)  # for a host, for an address
 _UNKNOWN_ISSUER = (2, 18, 19, 20, 21)
 """OpenSSL's codes: X509_V_ERR_ in its x509_vfy.h."""
 
 
 @dataclass(frozen=True, slots=True)
 class Reply:
-    """A 2xx answer, as it arrived: `content` is still encoded as `headers` say."""
+    """A 2xx answer as it arrived: `content` is still encoded as `headers` say."""
 
     headers: Mapping[str, str]
     content: bytes
@@ -84,7 +84,7 @@ class Transport:
         read_timeout_s: float,
         verify: bool | str,
     ) -> None:
-        if "@" in url:  # what is before it may be a password
+        if "@" in url:  # what precedes it may be a password
             raise errors.misconfigured(f"url of the {errors.api}: give http(s)://host:port, and no user")
         try:
             api_url(url)
@@ -102,7 +102,7 @@ class Transport:
         self._errors = errors
         self._timeout_s = (connect_timeout_s, read_timeout_s)
         self._bundle = bundle
-        self._known = False  # the API has answered
+        self._known = False  # whether the API has answered
         self._pool = _pool(self._url, None if verify is False else bundle, *self._timeout_s)
 
     def close(self) -> None:
@@ -121,7 +121,7 @@ class Transport:
         repeatable: bool = True,
         refusals: Mapping[int, type[Exception]] | None = None,
     ) -> Answer:
-        """Returns what `understand` makes of the answer; it raises ValueError for what it cannot read.
+        """Returns what `understand` makes of the answer; that raises `ValueError` for what it cannot read.
 
         repeatable   carrying it out twice has the same effect as once
         refusals     errors of this call by status, before those of every call
@@ -190,7 +190,7 @@ class ApiClient:
 
 
 def _pool(url: str, bundle: str | None, connect_timeout_s: float, read_timeout_s: float) -> urllib3.PoolManager:
-    """Returns a pool that retries nothing. `bundle`: the certificates that are trusted; None: any is."""
+    """Returns a pool without retries. `bundle`: the trusted certificates; None: any is trusted."""
     options: dict[str, Any] = {
         "maxsize": _CONNECTIONS_KEPT,
         "retries": False,
@@ -206,7 +206,7 @@ def _pool(url: str, bundle: str | None, connect_timeout_s: float, read_timeout_s
 
 
 def _retry_after_s(headers: Mapping[str, str]) -> float | None:
-    """Returns what the server asks for, within bounds, plus a random part: not all clients should return at once."""
+    """Returns the server's wait, within limits, plus a random part, as not all clients should return at once."""
     value = headers.get("Retry-After", "")
     if not value.isdigit():
         return None
@@ -215,7 +215,7 @@ def _retry_after_s(headers: Mapping[str, str]) -> float | None:
 
 
 def cause(error: Exception, url: str, timeout_s: tuple[float, float]) -> str:
-    """Says why there is no answer, in words of the system, not of libraries. `timeout_s`: of connecting, of reading."""
+    """Returns why there is no answer, in words of the system, not of libraries. `timeout_s`: to connect, to read."""
     errors = _within(error)
     if any(isinstance(inner, ssl.SSLError) and inner.reason in _NOT_TLS for inner in errors):
         return "the server does not speak TLS: write http: in place of https:, or give it a certificate"
@@ -233,9 +233,9 @@ def cause(error: Exception, url: str, timeout_s: tuple[float, float]) -> str:
 
 
 def distrust(error: Exception, url: str, bundle: str, timeout_s: float) -> str | None:
-    """Says why the server's certificate is not trusted, and what to do; None if it is.
+    """Returns why the server's certificate is not trusted, and what to do; None if it is trusted.
 
-    bundle   the certificates that are trusted: a file or a folder
+    bundle   the trusted certificates: a file or a folder
     """
     refused = next((inner for inner in _within(error) if isinstance(inner, ssl.SSLCertVerificationError)), None)
     if refused is None:
@@ -258,7 +258,7 @@ def _remedy(code: int, url: str, bundle: str, timeout_s: float) -> str:
 
 
 def _names(url: str, bundle: str, timeout_s: float) -> list[str]:
-    """Asks for the names that a server's certificate is for, by a connection of its own; none if it cannot be made."""
+    """Asks for the names that a server's certificate is for, on a connection of its own; none if that fails."""
     at = urlsplit(url)
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname = False
@@ -275,7 +275,7 @@ def _names(url: str, bundle: str, timeout_s: float) -> list[str]:
 
 
 def _within(error: BaseException) -> list[BaseException]:
-    """Lists an error and what it was made from; urllib3 and requests wrap errors as contexts and arguments."""
+    """Returns an error and those it was made from; urllib3 and requests wrap errors as contexts and arguments."""
     found = [error]
     for outer in found:
         wrapped = (outer.__context__, *outer.args)

@@ -23,14 +23,14 @@ HEADERS: Mapping[str, str] = MappingProxyType(
         "Cache-Control": "no-cache",
     }
 )
-"""Of every file of a page."""
+"""The headers of every file of a page."""
 
 _TYPES = {"html": "text/html", "css": "text/css", "js": "text/javascript"}
 _SHARED = ("base.css", "shapes.js")
 
 
 def page_files(package: str, *names: str) -> Iterator[tuple[str, bytes, str]]:
-    """Yields (path, content, media type) of a page's files and of the shared ones; `index.html` is at `/`."""
+    """Yields (path, content, media type) of a page's files and the shared ones; `index.html` is at `/`."""
     for folder, name in [*((package, name) for name in names), *((__name__, name) for name in _SHARED)]:
         path = "/" if name == "index.html" else f"/{name}"
         yield path, (files(folder) / name).read_bytes(), _TYPES[name.rpartition(".")[2]]

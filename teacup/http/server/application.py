@@ -9,9 +9,9 @@ JSON of a MiB may stand for a million values, which would take the event loop hu
 refuse. So a route can have a limit of values, counted while the body arrives.
 
 FastAPI reads and parses a body before it calls dependencies, so a dependency alone would refuse too late. Starlette's
-own limit (`max_body_size`) answers plain text instead of a problem, also in place of a 401.
+own limit (`max_body_size`) answers plain text instead of a problem, even where a 401 is due.
 
-Whether the server can serve is checked once a second however many ask: a check writes, and anybody may ask.
+Whether the server can serve is checked once a second however many ask, as a check writes, and anybody may ask.
 """
 
 from __future__ import annotations
@@ -40,12 +40,12 @@ from teacup.http.server.request_gate import Gate
 
 SMALL_BODY_BYTES = 4_096
 """The limit of routes that take a number, or a note."""
-_MEMBERS_MAX = 100  # no body of an API here has a tenth of it; to look at many more takes the event loop long
+_MEMBERS_MAX = 100  # no body of an API here has a tenth of it, and looking at many more takes the event loop long
 _CHECKED_EVERY_S = 1.0
 
 
 def framework(title: str, description: str, **more: Any) -> FastAPI:
-    """Returns an application without routes. Its OpenAPI document is served, the pages that show it are not."""
+    """Returns an application without routes. It serves its OpenAPI document, but not the pages that show it."""
     return FastAPI(
         title=title,
         version="1",
@@ -73,7 +73,7 @@ def gated(app: FastAPI, keys: ServerKeys, tokens: Tokens, requests: Counter) -> 
 def operations(
     realm: str, ready: Callable[[], Awaitable[None]], metrics: Callable[[], bytes], answers: RouteProblems
 ) -> APIRouter:
-    """Routes for operators. `ready` raises if the server cannot serve; `metrics`: Prometheus' text format."""
+    """Returns routes for operators. `ready` raises if the server cannot serve; `metrics`: Prometheus' text format."""
     router = APIRouter(tags=["operations"], route_class=GuardedRoute)
     readiness = Readiness(ready)
 
@@ -137,7 +137,7 @@ class Needs(HTTPBearer):
             raise self._too_large()
 
     def limited(self, receive: Receive) -> Receive:
-        """Returns the body as it arrives, up to the limits: Content-Length may be missing or wrong. Raises 413."""
+        """Returns the body as it arrives, up to the limits, as Content-Length may be missing or wrong. Raises 413."""
         size = values = 0
 
         async def limited_receive() -> Message:
@@ -188,7 +188,7 @@ def needs(
 
 
 class _StrictRequest(Request):
-    """A request whose JSON has no member twice: a parser takes the last, and its sender may have meant the first."""
+    """A request whose JSON has no member twice: a parser takes the last, and the sender may have meant the first."""
 
     async def json(self) -> Any:
         """Raises `HTTPException` 400, and what `json.loads` raises."""
@@ -224,7 +224,7 @@ class GuardedRoute(APIRoute):
 
 
 class Readiness:
-    """Remembers the result of `check`, which raises if the server cannot serve. Used on one event loop only."""
+    """Remembers the result of `check`, which raises if the server cannot serve. For use on one event loop only."""
 
     def __init__(self, check: Callable[[], Awaitable[None]], clock_s: Callable[[], float] = time.monotonic) -> None:
         self._check = check

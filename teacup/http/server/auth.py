@@ -6,8 +6,8 @@ in memory and in the tokens file:
     # name     scopes       sha256 of the token
     collector  read,write   9f86d081884c7d659a2feaa0c55ad015a3bf4f1b2b0b822cd15d6c15b0f00a08
 
-A presented token is compared with every digest in constant time. A wrong one is refused even if reading is open to
-everybody, because its sender believes that it counts.
+A presented token is compared with every digest in constant time. A wrong one is refused even if everybody may read,
+because its sender believes that it counts.
 
 Scopes are words: `read` and `write` for a whole server, and whatever else it offers.
 """
@@ -70,7 +70,7 @@ class Tokens:
             raise SettingsInvalid("tokens", [f"names must differ, found {sorted(names)}"])
 
     def identify(self, authorization: str | None) -> Principal | None:
-        """Returns the caller by the `Authorization` header; None: the header contains no token of ours."""
+        """Returns the caller by the `Authorization` header; None if the header contains no token of ours."""
         if authorization is None:
             return Principal(None, self.anonymous)
         scheme, _, presented = authorization.partition(" ")
@@ -150,7 +150,7 @@ def parse_tokens(text: str, source: str, allowed: Collection[str] | None = tuple
 
 
 def environment_tokens(environ: Mapping[str, str], variables: tuple[str, str]) -> tuple[Token, ...]:
-    """Tokens given as plain text in environment variables (a Kubernetes secret): one for reading, one for both."""
+    """Returns tokens given as plain text in the environment (a Kubernetes secret): one for reading, one for both."""
     wanted = zip(
         variables,
         ("environment-read", "environment-write"),
@@ -172,7 +172,7 @@ def environment_tokens(environ: Mapping[str, str], variables: tuple[str, str]) -
 
 
 def _problem(token: Token, allowed: Collection[str] | None = None) -> str | None:
-    """Says what is wrong with a token; never shows its digest, which may be the token itself by mistake."""
+    """Returns what is wrong with a token, without its digest, which may be the token itself by mistake."""
     if not re.fullmatch(r"[A-Za-z0-9._-]{1,64}", token.name):
         return f"token name {token.name!r} must be 1 to 64 of A-Z a-z 0-9 . _ -"
     if not token.scopes:

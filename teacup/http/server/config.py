@@ -15,7 +15,7 @@ from teacup.base.config.keys import Keys, Seconds, as_written, at_keys
 from teacup.http.server.auth import Scope, Tokens, load_tokens
 
 Within = Annotated[Seconds, Field(gt=0)]
-"""A time that is not zero."""
+"""A time above zero."""
 
 
 BODY = "of a body, also after decompression; routes that need less accept less"
@@ -25,7 +25,7 @@ HELD = (
 )
 RATE = "per token, or per address without one, in each worker"
 BURST = "this many requests at once"
-"""What the limits mean whose defaults a server chooses."""
+"""What the limits mean whose defaults are up to each server."""
 
 
 class ServerKeys(Keys):
@@ -79,7 +79,7 @@ class ServerKeys(Keys):
 
     @property
     def exposed(self) -> str | None:
-        """Says what anyone on the network may do, and how to change that; None: nothing, or only this machine may."""
+        """Returns what anyone on the network may do, and how to change it; None: nothing, or only this machine may."""
         if not self.anonymous or self.tls_certificate is not None or _is_loopback(self.host):
             return None
         return (
@@ -90,7 +90,7 @@ class ServerKeys(Keys):
 
     @property
     def scopes(self) -> list[str]:
-        """Every scope that a token may have."""
+        """Returns every scope that a token may have."""
         return [scope.value for scope in Scope]
 
     def load_tokens(self, environ: Mapping[str, str]) -> Tokens:

@@ -3,14 +3,14 @@
 A bucket holds up to `burst` requests and gains `rate_per_s` requests per second. If there are too many callers, those
 whose last request is oldest are dropped, so that made-up addresses cannot fill the memory.
 
-Of the places for requests under way a caller may have as many as it leaves free: one alone half of them, two a third
-each. So there is nearly always a place for one more caller, and nothing is set aside for callers that do not come.
+A caller may have as many places for requests under way as it leaves free: one alone half of them, two a third each. So
+there is nearly always a place for one more caller, and nothing is set aside for callers that do not come.
 
 A body is held from its first byte until its request is answered, and a large answer until it is taken. One caller may
 hold half of what all may hold together, so that one that is slow, or has many, leaves room for others. A caller that
-holds nothing may always hold something: otherwise a large answer could never be sent.
+holds nothing may always hold something; otherwise a large answer could never be sent.
 
-uvicorn 0.54 knows no callers: its `limit_concurrency` is one number for all of them, and bytes it does not count.
+uvicorn 0.54 does not know callers: its `limit_concurrency` is one number for all of them, and it does not count bytes.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class TokenBucket:
     at_s: float
 
     def take(self, now_s: float) -> int | None:
-        """Takes one request: None if there was one, otherwise the whole seconds until there is one."""
+        """Takes one request; returns None if there was one left, otherwise the whole seconds until there is one."""
         self.left = min(self.burst, self.left + (now_s - self.at_s) * self.rate_per_s)
         self.at_s = now_s
         if self.left >= 1:
@@ -49,7 +49,7 @@ class RateLimiter:
         self._buckets: OrderedDict[str, TokenBucket] = OrderedDict()
 
     def take(self, caller: str, now_s: float) -> int | None:
-        """Takes one request of `caller`: None, or the seconds to wait."""
+        """Takes one request of `caller`; returns None, or the seconds to wait."""
         bucket = self._buckets.get(caller)
         if bucket is None:
             bucket = TokenBucket(self._rate_per_s, self._burst, float(self._burst), now_s)
@@ -69,7 +69,7 @@ class Places:
         self._of: Counter[str] = Counter()
 
     def take(self, caller: str) -> bool:
-        """Takes a place for `caller`; False if there is none, or if it would leave fewer than it has."""
+        """Takes a place for `caller`; returns False if there is none, or if fewer would be left than it has."""
         free, mine = self._most - self._of.total(), self._of[caller]
         if not free or (mine and mine >= free):
             return False
@@ -84,7 +84,7 @@ class Places:
 
 
 class HeldBytes:
-    """Bytes that are held now, of all callers up to `most`."""
+    """Bytes held now, at most `most` for all callers together."""
 
     def __init__(self, most: int) -> None:
         self._most = most
@@ -92,7 +92,7 @@ class HeldBytes:
         self._all = 0
 
     def take(self, caller: str, size: int) -> bool:
-        """Holds `size` more bytes of `caller`; False, and nothing is held, if that is beyond a limit."""
+        """Holds `size` more bytes of `caller`; returns False, and holds nothing, if that exceeds a limit."""
         mine = self._of.get(caller, 0)
         if mine and (self._all + size > self._most or mine + size > self._most // 2):
             return False
@@ -101,7 +101,7 @@ class HeldBytes:
         return True
 
     def give_back(self, caller: str, size: int) -> None:
-        """Holds `size` bytes of `caller` no longer."""
+        """Stops holding `size` bytes of `caller`."""
         self._all -= size
         self._of[caller] -= size
         if not self._of[caller]:

@@ -15,8 +15,8 @@ status  type                       raised by
 500     /problems/defect           a defect of the server; its log has the trace
 503     /problems/unavailable      the database or the store does not answer
 
-A server passes to `install` the status of each of its own errors, and the type where it differs from this table. What
-its routes may answer is described by `RouteProblems`; 413, 429 and 500 may come from any.
+A server passes to `install` the status of each of its own errors, and the type if it differs from this table.
+`RouteProblems` describes what its routes may answer; 413, 429 and 500 may come from any.
 """
 
 from __future__ import annotations
@@ -108,7 +108,7 @@ def install(
     meanings: Mapping[type[Exception], tuple[int, str | None]],
     retry_unavailable_s: int = RETRY_UNAVAILABLE_S,
 ) -> None:
-    """Answers every error of `app` with a problem, and describes it so.
+    """Answers every error of `app` with a problem, and describes that in OpenAPI.
 
     `meanings`: the status of an error and the type of its problem (None: the status's usual type). An error's base
     class must come after it.
@@ -140,7 +140,7 @@ async def _http_error(request: Request, error: Exception) -> Response:
 
 
 def _methods(request: Request) -> list[str]:
-    """Returns the methods of all routes of this path: the framework's answer names those of one route only."""
+    """Returns the methods of all routes of this path, as the framework's answer names those of one route only."""
     routes = request.app.router.routes
     asked = {method: {**request.scope, "method": method} for method in _METHODS}
     return [m for m, scope in asked.items() if any(route.matches(scope)[0] is Match.FULL for route in routes)]
@@ -167,7 +167,7 @@ async def _defect(request: Request, error: Exception) -> Response:
 
 
 def _openapi(app: FastAPI) -> dict[str, Any]:
-    """FastAPI's description, with problems in place of its own error schemas."""
+    """Returns FastAPI's description, with problems instead of its own error schemas."""
     if app.openapi_schema is None:
         document = get_openapi(title=app.title, version=app.version, description=app.description, routes=app.routes)
         _, definitions = models_json_schema(

@@ -1,15 +1,15 @@
 """What every request passes: identification, rate limit, held bytes, the time of its body; afterwards it is counted.
 
-`Gate` is plain ASGI, because it must see the body's bytes arrive, and when the last of them is needed no longer.
+`Gate` is plain ASGI, because it must see the body's bytes arrive, and when the last of them is no longer needed.
 
 A body has `body_within_s` to arrive, not counting the time in which the application reads nothing of it; then 408.
 
-`Sending` sends an answer in pieces, each once the peer has taken the one before, and an empty one at the end; so it is
-known how long an answer is held. An answer beyond 64 KiB counts among its caller's until nearly all of it is taken. If
-they are too many, 429 is answered. uvicorn 0.54 writes a body of any size at once, and then takes the answer for
-complete; starlette 1.10 sends only files and streams in pieces.
+`Sending` sends an answer in pieces, each once the peer has taken the one before, and an empty one at the end, so that
+it is known how long an answer is held. An answer beyond 64 KiB counts as held by its caller until nearly all of it is
+taken. If the caller holds too much, the answer is 429. uvicorn 0.54 writes a body of any size at once and then
+considers the answer complete; starlette 1.10 sends only files and streams in pieces.
 
-Connections are not bounded here, and what comes before an application sees a request: docs/threat-model.md.
+Connections are not limited here; docs/threat-model.md says what happens before an application sees a request.
 """
 
 from __future__ import annotations
@@ -84,7 +84,7 @@ class Gate:
             self._count(scope, sending.status)
 
     def _identified(self, scope: Scope) -> str:
-        """Returns the caller, in words: limits are by token, or by address without one that is known."""
+        """Returns the caller, in words. Limits apply by token, or by address without a known token."""
         authorization = dict(scope["headers"]).get(b"authorization")
         principal = self._tokens.identify(None if authorization is None else authorization.decode("latin-1"))
         scope.setdefault("state", {})["principal"] = principal
@@ -105,14 +105,14 @@ class Gate:
         return None
 
     def _count(self, scope: Scope, status: int) -> None:
-        """Counts by route, not by path, and only known methods: callers must not be able to create labels."""
+        """Counts by route, not by path, and only known methods, as callers must not be able to create labels."""
         route = getattr(scope.get("route"), "path", "other")
         method = scope["method"] if scope["method"] in _METHODS else "other"
         self._requests.labels(method, route, str(status)).inc()
 
 
 class Receiving:
-    """One body, as its application's `receive`: held until the request is answered, and `within_s` to arrive."""
+    """One body, as its application's `receive`: held until the request is answered, with `within_s` to arrive."""
 
     def __init__(self, receive: Receive, held: HeldBytes, caller: str, within_s: float) -> None:
         self._receive = receive
@@ -143,12 +143,12 @@ class Receiving:
         return message
 
     def over(self) -> None:
-        """Ends the request: its body is not needed any more."""
+        """Ends the request: its body is no longer needed."""
         self._held.give_back(self._caller, self._size)
 
 
 class Sending:
-    """One answer of an application, as its `send`; then `status` is that of the answer, 0 if there was none."""
+    """One answer of an application, as its `send`; afterwards `status` is that of the answer, 0 if there was none."""
 
     def __init__(self, send: Send, held: HeldBytes, caller: str, path: str) -> None:
         self._send = send

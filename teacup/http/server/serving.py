@@ -31,9 +31,9 @@ _CLOCK_LINE_EVERY_S = 60.0
 
 
 def log_to_standard_error() -> None:
-    """Logs what the process of a server says, from INFO on; the process id tells workers apart.
+    """Sets up the log of a server's process, from INFO on; the process id tells workers apart.
 
-    A line for each of an attacker's requests would fill the disk: the same one appears once in some seconds.
+    A line for each of an attacker's requests would fill the disk, so the same line appears only once in some seconds.
     """
     handler = logging.StreamHandler()
     handler.addFilter(Sparse(_SAME_LINE_EVERY_S))
@@ -42,7 +42,7 @@ def log_to_standard_error() -> None:
 
 
 def end_by_signals() -> None:
-    """Ends the process with 0 at SIGTERM and Ctrl-C, before it serves and after: uvicorn raises its signal again."""
+    """Ends the process with 0 at SIGTERM and Ctrl-C, before it serves and after, as uvicorn raises its signal again."""
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda *_: sys.exit(ExitCode.DONE))
 
@@ -73,7 +73,7 @@ def listen(keys: ServerKeys) -> socket.socket:
 
 
 def check_certificate(certificate: Path | None, own_key: Path | None) -> None:
-    """Raises `SettingsInvalid` if the files for https cannot be used; uvicorn's error would name no key.
+    """Raises `SettingsInvalid` if the files for https cannot be used, as uvicorn's error would not name the key.
 
     own_key   None: it is in the certificate's file
     """
@@ -108,7 +108,7 @@ def check_certificate(certificate: Path | None, own_key: Path | None) -> None:
 
 
 def _shake_hands(server: ssl.SSLContext, certificate: Path) -> None:
-    """Connects a client in memory that trusts this certificate, whoever signed it: so its dates are looked at."""
+    """Connects a client in memory that trusts this certificate, whoever signed it, so that its dates are checked."""
     context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
     context.check_hostname = False
     context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
@@ -121,7 +121,7 @@ def _shake_hands(server: ssl.SSLContext, certificate: Path) -> None:
 
 
 def url(keys: ServerKeys, listener: socket.socket) -> str:
-    """Says where the server listens, for the log."""
+    """Returns where the server listens, for the log."""
     host, port = listener.getsockname()[:2]
     return f"{'https' if keys.tls_certificate else 'http'}://{host}:{port}"
 
@@ -129,7 +129,7 @@ def url(keys: ServerKeys, listener: socket.socket) -> str:
 def uvicorn_config(keys: ServerKeys, app: Any, **more: Any) -> uvicorn.Config:
     """Configures uvicorn for an application: quietly, as /metrics counts the requests. `more`: uvicorn's settings.
 
-    Of its two parsers h11 bounds a header, and the trailers of a body; httptools takes less time, and bounds neither.
+    Of its two parsers h11 limits a header, and the trailers of a body; httptools takes less time, but limits neither.
     """
     return uvicorn.Config(
         app,
@@ -152,10 +152,10 @@ class SteadyClock:
     contradicts the monotonic clock (`teacup.base.clock`), time goes on by the latter, and requests are served; the log
     names the clock.
 
-    A clock that was set back is believed once it has run steadily for a minute. So is one that was set ahead, where
+    A clock that was set back is believed once it has run steadily for a minute. So is a clock that was set ahead, if
     something else would contradict it if it were wrong; otherwise it is not believed until the server is started again.
 
-    anchor          a trusted reading of both clocks: of the process that starts the workers
+    anchor          a trusted reading of both clocks, by the process that starts the workers
     believes_ahead  whether a clock that was set ahead is believed after a minute
     read            reads both clocks
     """
