@@ -1,4 +1,4 @@
-"""Where caches go: files that only save time, kept between runs. A user without a home, or any folder, goes without.
+"""Where caches go: files that only save time, kept between runs. Without a home or any such folder there is none.
 
     TEACUP_CACHE      the folder itself; nothing else is tried
     XDG_CACHE_HOME    `teacup` in it
@@ -6,7 +6,7 @@
     the home          `.cache/teacup` in it
     TMPDIR            `teacup-cache-<uid>` in it, if it is set: a folder that only the user can write to
 
-What is there may be read even if nothing can be written, as in an image with a prepared cache.
+A cache may be read even if nothing can be written, as in an image with a prepared cache.
 """
 
 from __future__ import annotations
@@ -17,12 +17,12 @@ from pathlib import Path
 
 
 def cached(name: str, env: Mapping[str, str] = os.environ) -> Path | None:
-    """Returns a file or folder of this name that some cache has; None if none has it."""
+    """Returns a file or folder of this name from the first cache that has it; None if none has it."""
     return next((folder / name for folder in cache_folders(env) if os.access(folder / name, os.R_OK)), None)
 
 
 def cache_folder(env: Mapping[str, str] = os.environ) -> Path | None:
-    """Returns the first folder in which files can be created; it exists then. None if there is none."""
+    """Returns the first folder in which files can be created, creating it if needed. None if there is none."""
     for folder in cache_folders(env):
         try:
             folder.mkdir(parents=True, exist_ok=True)
@@ -34,7 +34,7 @@ def cache_folder(env: Mapping[str, str] = os.environ) -> Path | None:
 
 
 def cache_folders(env: Mapping[str, str] = os.environ) -> list[Path]:
-    """Returns the folders in which caches are looked for, in this order; they may not exist, or not be writable."""
+    """Returns the folders in which caches are looked for, in order; they may not exist, or not be writable."""
     named = env.get("TEACUP_CACHE")
     return [Path(named).expanduser()] if named else [*_beside_others(env), *_temporary(env)]
 
@@ -51,7 +51,7 @@ def _beside_others(env: Mapping[str, str]) -> Iterator[Path]:
 
 
 def _temporary(env: Mapping[str, str]) -> Iterator[Path]:
-    """Yields a folder in TMPDIR. Whoever else could write to it could have their programs run as this user."""
+    """Yields a folder in TMPDIR. Anyone else who could write to it could have their programs run as this user."""
     if not env.get("TMPDIR"):
         return
     folder = Path(env["TMPDIR"]) / f"teacup-cache-{os.getuid()}"

@@ -41,7 +41,7 @@ class Trust(StrEnum):
 class ClockReading:
     """A look at the clock. `reason` is for people; None if the clock agreed.
 
-    steady_ms   the wall clock, or, while it is not trusted, what it would be by the monotonic clock since the anchor
+    steady_ms   the wall clock or, while it is not trusted, what it would be by the monotonic clock since the anchor
     """
 
     wall_ms: int
@@ -59,14 +59,14 @@ class WallClock:
     """One process's clock. `anchor` is a wall clock and a monotonic clock read together, both in milliseconds."""
 
     def __init__(self, anchor: tuple[int, int], ahead_ms: float | None = None) -> None:
-        """ahead_ms: in place of `STEADY_MS`, for a clock that is far ahead of what it ever was when it was trusted."""
+        """ahead_ms: replaces `STEADY_MS` for a clock that is far ahead of every trusted reading."""
         self._ahead_ms = STEADY_MS if ahead_ms is None else ahead_ms
         self._offset_ms, self._monotonic_ms = anchor[0] - anchor[1], anchor[1]
-        self._furthest_ms = self._offset_ms  # that was trusted
+        self._furthest_ms = self._offset_ms  # the furthest trusted offset
         self._jumped: tuple[int, int] | None = None  # offset and monotonic time of the first look that agrees with now
 
     def look(self, wall_ms: int, monotonic_ms: int) -> ClockReading:
-        """Looks whether the clock agrees. Raises ValueError if the monotonic clock goes back."""
+        """Looks whether the clock agrees. Raises `ValueError` if the monotonic clock goes back."""
         if monotonic_ms < self._monotonic_ms:
             raise ValueError(f"monotonic_ms: {monotonic_ms} is below {self._monotonic_ms}; it never goes back")
         self._monotonic_ms = monotonic_ms

@@ -1,10 +1,10 @@
 """The disk of a folder: whether it takes what is written, and how much more.
 
     disk_of           what a file system says of itself
-    room_for          tries it: what a file system says knows no quota of the user
+    room_for          tries it, as a file system does not know the user's quota
     refusal_in        whether the text of an error says that a disk took nothing
     with_disk         an error of a file in one folder, with what its disk has left, for those who go on
-    name_the_disks    a sentence for several folders: those in question, the one that it was first
+    name_the_disks    a sentence for several folders: the candidates, the likely one first
 
 Java and Python word such errors alike, as both take the system's own text.
 """
@@ -19,14 +19,14 @@ from dataclasses import dataclass
 from pathlib import Path
 
 FULL_BELOW = 1 << 20
-"""Bytes: with fewer free, a disk is as good as full."""
+"""Bytes; a disk with less free space is as good as full."""
 _REFUSALS = (errno.ENOSPC, errno.EDQUOT, errno.EROFS)
-_NOT_SUPPORTED = (errno.EOPNOTSUPP, errno.EISDIR, errno.ENOENT, errno.EINVAL)  # of files without a name
+_NOT_SUPPORTED = (errno.EOPNOTSUPP, errno.EISDIR, errno.ENOENT, errno.EINVAL)  # for files without a name
 
 
 @dataclass(frozen=True, slots=True)
 class Disk:
-    """The file system of a folder. no_inodes: it has room, but for no more files."""
+    """The file system of a folder. no_inodes: it has room, but not for more files."""
 
     free_bytes: int
     read_only: bool = False
@@ -46,7 +46,7 @@ class Disk:
 
 
 def existing(folder: Path) -> Path:
-    """Returns the folder, or the nearest one above it that is there."""
+    """Returns the folder, or the nearest existing one above it."""
     return next(path for path in (folder, *folder.absolute().parents) if path.exists())
 
 
@@ -58,7 +58,7 @@ def disk_of(folder: Path) -> Disk:
 
 
 def room_for(folder: Path, size: int = FULL_BELOW) -> str:
-    """Returns why a file of this size cannot be written there; empty if it can, or that cannot be tried.
+    """Returns why a file of this size cannot be written there; empty if it can, or if that cannot be tried.
 
     The file has no name, and is gone at once.
     """
@@ -77,13 +77,13 @@ def room_for(folder: Path, size: int = FULL_BELOW) -> str:
 
 def refusal_in(text: str) -> str:
     """Returns the system's words for a disk that is full or read-only, or a quota that is used up, if the text has
-    them; empty otherwise.
+    them; otherwise an empty text.
     """
     return next((words for words in map(os.strerror, _REFUSALS) if words in text), "")
 
 
 def with_disk(error: object, folder: Path) -> str:
-    """Returns an error of writing to a folder; with what its disk has left, if that may have taken nothing."""
+    """Returns an error of writing to a folder, with what its disk has left if that may be the cause."""
     text, disk = str(error), _known(folder)
     if disk is None or not (refusal_in(text) or disk.problem):
         return text
@@ -94,7 +94,7 @@ def name_the_disks(text: str, folders: Mapping[str, Path]) -> str:
     """Returns which folder an error is about, what its disk has left, and what to do.
 
     text      of the error, which may name the file
-    folders   those that are written to, by what they are for
+    folders   the folders that are written to, by purpose
     """
 
     def likely(item: tuple[str, Path, Disk | None]) -> tuple[bool, bool, int]:

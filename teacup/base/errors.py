@@ -1,7 +1,7 @@
 """How a command ends: a number for each outcome that calls for a different action by the operator. Pure.
 
 An error class carries the code of the command that it ends (`exit_code`). Each package draws its own errors as a tree,
-in a module `errors`. Those that mean that a configuration cannot work derive from the root of that tree and from
+in a module `errors`. Errors that mean that a configuration cannot work derive from the root of that tree and from
 `Invalid`, so that a caller can catch either: what one package raises, or whatever is wrong with a configuration.
 """
 

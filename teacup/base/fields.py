@@ -14,7 +14,7 @@ A frozen dataclass that users construct calls `coerce_fields` first in its `__po
     X | Y                 the first that takes the value
     Annotated[X, rule]    an X that passes the rule's test: `Between` for numbers, `Spelling` for texts, else `Allowed`
 
-So what comes out has the declared types exactly, and is a value that compares, hashes and pickles as declared.
+So the result has exactly the declared types, and is a value that compares, hashes and pickles as declared.
 
 Some values are never shown: those with secret names (`is_secret`), in files as in properties of Kafka and Spark, and
 passwords in URLs.
@@ -48,7 +48,7 @@ class Allowed:
 
 @dataclass(frozen=True, slots=True)
 class Between:
-    """Which numbers a field takes: from `least`, or from anything above `above`, to `most`. what: as of `Allowed`."""
+    """Which numbers a field takes: from `least`, or from anything above `above`, to `most`. what: as in `Allowed`."""
 
     what: str
     least: float = -math.inf
@@ -56,20 +56,20 @@ class Between:
     above: float = -math.inf
 
     def test(self, number: float) -> bool:
-        """Whether the field takes the number."""
+        """Returns whether the field takes the number."""
         return self.above < number and self.least <= number <= self.most
 
 
 @dataclass(frozen=True, slots=True)
 class Spelling:
-    """Which texts a field takes: those of the pattern, with at most `longest` characters. what: as of `Allowed`."""
+    """Which texts a field takes: those of the pattern, with at most `longest` characters. what: as in `Allowed`."""
 
     what: str
     pattern: str
     longest: int
 
     def test(self, text: str) -> bool:
-        """Whether the field takes the text."""
+        """Returns whether the field takes the text."""
         return len(text) <= self.longest and re.fullmatch(self.pattern, text) is not None
 
 
@@ -83,7 +83,7 @@ def coerce_fields(description: Any, error: type[Exception], where: str = "{}") -
 
     where   what a message calls a field: `{}` is its name
 
-    Raises `error`, which names the first field that takes no such value, the value, and what to give.
+    Raises `error`, which names the first field with a refused value, the value, and what to give.
     """
     types = _types(description.__class__)
     for field in fields(description):
@@ -245,7 +245,7 @@ _IN_QUERY = re.compile(r"([?&][^=&]*password=)[^&]*", re.IGNORECASE)
 
 
 def without_password(url: str) -> str:
-    """Returns a URL as it may appear in a message; also a wrong one, whose password is not percent-encoded."""
+    """Returns a URL as it may appear in a message, even a wrong one whose password is not percent-encoded."""
     return _IN_QUERY.sub(rf"\1{MASK}", _BEFORE_HOST.sub(rf"\1:{MASK}@", url))
 
 

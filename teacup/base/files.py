@@ -3,8 +3,8 @@
     <CRC-32 of the text, 8 hexadecimal digits> <text>      in a file of our own
     {…, "crc": "<the same, of the rest>"}                  where Spark writes the file
 
-A wrong offset is as good a number as the right one: without the checksum, a bit that a disk has flipped would move a
-job by some records, and nobody would notice.
+A wrong offset is as good a number as the right one: without the checksum, a bit flipped by a disk would move a job by
+some records, and nobody would notice.
 
 Spark writes each file of a local checkpoint under another name and renames it, but never syncs it to the disk: a power
 failure may lose the newest ones, or leave them empty. The plan of a batch that has been delivered must not be lost, or
@@ -29,7 +29,7 @@ CHECKSUM = "crc"
 
 
 def checked_text(value: object) -> str:
-    """Returns one line that holds plain values, a dataclass, or a Struct."""
+    """Returns one line with plain values, a dataclass, or a Struct."""
     text = msgspec.json.encode(value).decode()
     return f"{_checksum(text)} {text}"
 
@@ -37,7 +37,7 @@ def checked_text(value: object) -> str:
 def from_checked_text(line: str, kind: Any = Any) -> Any:
     """Returns what `checked_text` was given.
 
-    Raises ValueError if the line was changed or cut off, has no checksum, or holds anything that is not of this kind.
+    Raises `ValueError` if the line was changed or cut off, has no checksum, or contains anything not of this kind.
     """
     checksum, _, text = line.partition(" ")
     if checksum != _checksum(text):
@@ -52,7 +52,7 @@ def with_checksum(members: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def check(members: Mapping[str, Any]) -> None:
-    """Raises ValueError if the object is not the one that was given its checksum.
+    """Raises `ValueError` if the object is not the one that was given its checksum.
 
     An object without a checksum passes.
     """

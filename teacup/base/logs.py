@@ -1,7 +1,7 @@
 """The lines that a job logs, in the driver and in the processes that Spark starts: text, or JSON under `log: json`.
 
-A JSON line says when, how important, of which job, and of which generation of its checkpoint, as far as the process
-knows (`mention`). On a terminal a text wraps between words.
+A JSON line has a time, a level, the job, and the generation of its checkpoint, as far as the process knows them
+(`mention`). On a terminal a text wraps between words.
 
 A logger from `sparse` logs the same line at most once a minute in each process; the next one says how many were
 suppressed. If a cluster is down, every client reports it for every broker and each connection attempt: tens of
@@ -25,10 +25,10 @@ from typing import Any
 from teacup.base.times import iso
 
 AS_JSON = "TEACUP_LOG_JSON"
-"""Set in the environment of workers that log JSON: to the name of the job, or to `NO_JOB` where there are several."""
+"""Set in the environment of workers that log JSON: to the name of the job, or to `NO_JOB` if there are several."""
 NO_JOB = "1"
 LIBRDKAFKA = "teacup.kafka.librdkafka"
-"""The logger of what librdkafka says (`teacup.kafka.client`); by name, as that takes long to import."""
+"""The logger of librdkafka's messages (`teacup.kafka.client`), by name because that module takes long to import."""
 
 _mentioned: dict[str, str] = {}
 _here = threading.local()
@@ -36,7 +36,7 @@ _here = threading.local()
 
 @contextmanager
 def of_job(name: str) -> Iterator[None]:
-    """Makes what this thread logs meanwhile name a job, one of several in this process; nothing if `name` is empty."""
+    """Makes this thread's log lines name a job, one of several in this process; does nothing if `name` is empty."""
     before = getattr(_here, "said", None)
     _here.said = {"job": name} if name else before
     try:
@@ -56,21 +56,19 @@ def _said_here() -> dict[str, str]:
 
 
 def mention(**what: str) -> None:
-    """Makes the JSON lines of this process, or of this thread if it works for one of several jobs, say so: `job`,
-    `generation`.
-    """
+    """Adds `job`, `generation` to the JSON lines of this process, or of this thread if it works for one of several."""
     said = getattr(_here, "said", None)
     (_mentioned if said is None else said).update(what)
 
 
 def json_line(at_ms: int, level: str, content: Mapping[str, Any]) -> str:
-    """Writes an object with what every line says: time, level, and what was mentioned; the content overrides it."""
+    """Returns an object with what every line has: time, level, and what was mentioned; the content overrides it."""
     said = {"at_ms": at_ms, "time": iso(at_ms), "level": level, **_mentioned, **_said_here()}
     return json.dumps({**said, **content}, sort_keys=True)
 
 
 class JsonLines(logging.Formatter):
-    """Writes a log line as a JSON object; a message that is one keeps its members."""
+    """Writes a log line as a JSON object; a message that is itself an object keeps its members."""
 
     def format(self, record: logging.LogRecord) -> str:
         at_ms, level, message = round(record.created * 1000), record.levelname.lower(), record.getMessage()
@@ -83,7 +81,7 @@ class JsonLines(logging.Formatter):
 
 
 class TextLines(logging.Formatter):
-    """Writes text; where this thread works for one of several jobs, its name is in front."""
+    """Writes text, preceded by the job's name if this thread works for one of several."""
 
     def formatMessage(self, record: logging.LogRecord) -> str:
         if (job := job_here()) and not record.message.startswith(job):
@@ -92,7 +90,7 @@ class TextLines(logging.Formatter):
 
 
 class WrappedLines(TextLines):
-    """Writes text that wraps between words, at a width that is asked for at each line: a window may be resized."""
+    """Writes text that wraps between words, at a width that is asked for at each line, as a window may be resized."""
 
     def __init__(self, width: Callable[[], int]) -> None:
         super().__init__(_TEXT)
@@ -104,7 +102,7 @@ class WrappedLines(TextLines):
 
 
 def fill(text: str, width: int) -> list[str]:
-    """Returns the lines of a text that is broken between words, the further ones indented; no word is broken."""
+    """Returns the lines of a text, broken between words and never within; the further ones are indented."""
     room = max(width, 40)
     return textwrap.wrap(
         text, room, subsequent_indent=INDENT, break_long_words=False, break_on_hyphens=False, drop_whitespace=True
@@ -116,7 +114,7 @@ _TEXT = "%(asctime)s %(levelname)s %(message)s"
 
 
 def object_in(message: str) -> dict[str, Any] | None:
-    """Returns the object that a message is, such as a line of a process that Spark has started; None if it is text."""
+    """Returns the object in a message, such as a line of a process that Spark has started; None if it is text."""
     try:
         found = json.loads(message) if message.startswith("{") else None
     except ValueError:
@@ -132,17 +130,17 @@ def formatter(*, as_json: bool, width: Callable[[], int] | None = None) -> loggi
 
 
 def worker_environment(*, as_json: bool, job: str = "") -> dict[str, str]:
-    """Returns Spark properties with which workers log like the driver of the job."""
+    """Returns Spark properties with which workers log like the job's driver."""
     return {f"spark.executorEnv.{AS_JSON}": job or NO_JOB} if as_json else {}
 
 
 def logs_json(properties: Mapping[str, str]) -> bool:
-    """Returns whether these Spark properties are of a job that logs JSON."""
+    """Returns whether these Spark properties belong to a job that logs JSON."""
     return f"spark.executorEnv.{AS_JSON}" in properties
 
 
 def log_like_the_driver() -> None:
-    """Sets up the log, unless the process has one already; without one Python prints the message alone."""
+    """Sets up the log, unless the process already has one; without it Python prints only the message."""
     handler = logging.StreamHandler()
     if (job := os.environ.get(AS_JSON, NO_JOB)) != NO_JOB:
         mention(job=job)
@@ -196,5 +194,5 @@ def sparse(name: str) -> logging.Logger:
 
 
 def without_numbers(text: str) -> str:
-    """Returns what two warnings have in common that differ in numbers and durations only."""
+    """Returns what two warnings have in common that differ only in numbers and durations."""
     return re.sub(r"\d[\d.,]*(?:ms|[smhd])?(?: \d[\d.,]*(?:ms|[smhd]))*", "#", text)

@@ -1,6 +1,6 @@
 """The two clocks of this machine, in milliseconds, and what is due once in a period.
 
-What may be concluded from the wall clock: `teacup.base.clock`.
+`teacup.base.clock` says what may be concluded from the wall clock.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ def monotonic_ms() -> int:
 
 
 def read_clocks() -> tuple[int, int]:
-    """Reads both together: the wall clock and the monotonic clock."""
+    """Reads the wall clock and the monotonic clock together."""
     return wall_ms(), monotonic_ms()
 
 
 class Every:
-    """Says when it is time again, on a monotonic clock in seconds.
+    """Tells when it is time again, on a monotonic clock in seconds.
 
     at_once   the first time is now; otherwise it is after one period
     """

@@ -15,5 +15,5 @@ def plain(value: object) -> Any:
 
 
 def of_plain(kind: type[T], value: Any) -> T:
-    """Returns what `plain` was given. Raises ValueError, with the path, if it is not of this kind."""
+    """Returns what `plain` was given. Raises `ValueError`, with the path, if it is not of this kind."""
     return msgspec.convert(value, kind, str_keys=True)

@@ -1,6 +1,6 @@
 """What a process must be careful with: calls that may hang, clients and forks, imports, garbage.
 
-    within, begun              calls in threads of their own, where librdkafka has no time-out or does not keep to it
+    within, begun              calls in threads of their own, for which librdkafka has no time-out or does not keep it
     PerProcess                 a few clients, kept open: a bounded cache that is emptied by a fork
     jobs_together              how many jobs share this process and those that it starts
     on_first_use               what a package exports, imported on first use: a program pays only for what it uses
@@ -8,7 +8,7 @@
     no_garbage_collection      a pause while many short-lived objects exist
 
 A thread serves one call after the other, because a live batch makes a few calls for each bucket, and starting a thread
-costs more than most of them. One whose call never returns is left alone; it does not keep the process from ending.
+costs more than most of them. A thread whose call never returns is left alone; it does not keep the process from ending.
 """
 
 from __future__ import annotations
@@ -33,9 +33,9 @@ _Calls = SimpleQueue[tuple[Callable[[], Any], Future[Any]]]
 
 
 def within(timeout_s: float, call: Callable[[], T], gives_up: Callable[[], bool] | None = None) -> T:
-    """Returns or raises what the call does; `TimeoutError` if it takes too long: its own thread then continues.
+    """Returns or raises what the call does; `TimeoutError` if it takes too long, and its thread then continues.
 
-    gives_up   asked ten times a second: whether it has taken too long already
+    gives_up   asked ten times a second whether it has already taken too long
     """
     done = begun(call)
     if gives_up is not None:
@@ -48,7 +48,7 @@ def within(timeout_s: float, call: Callable[[], T], gives_up: Callable[[], bool]
 
 
 def begun(call: Callable[[], T]) -> Future[T]:
-    """Begins a call. Returns a future that has its result, or error, once it has ended."""
+    """Begins a call. Returns a future that gets its result, or error, once it has ended."""
     done: Future[T] = Future()
     try:
         calls = _idle.pop()
@@ -74,11 +74,11 @@ def _carry_out(call: Callable[[], T], done: Future[T]) -> None:
 
 
 _idle: list[_Calls] = []
-os.register_at_fork(after_in_child=_idle.clear)  # threads stay behind
+os.register_at_fork(after_in_child=_idle.clear)  # a forked child does not have the threads
 
 
 JOBS = "TEACUP_JOBS"
-"""Set in the environment of a process that runs several jobs, and of all that it starts: how many."""
+"""Set in the environment of a process that runs several jobs, and of all that it starts: how many there are."""
 
 
 def jobs_together() -> int:
@@ -95,7 +95,7 @@ _lost_in_forks: list[object] = []
 class PerProcess(Generic[K, V]):
     """Holds at most `limit` values by key, for each job; the least recently used one is closed first.
 
-    Values of several keys may be made at the same time; one key's is made once, and whoever asks meanwhile waits.
+    Values of several keys may be made at the same time; one key's value is made once, and others who ask for it wait.
 
     A librdkafka client does not survive a fork (its threads are not copied), and freeing it in the child would wait for
     them for ever. So the child starts with an empty cache and leaves the parent's clients alone.
@@ -109,7 +109,7 @@ class PerProcess(Generic[K, V]):
         os.register_at_fork(after_in_child=self._after_fork)
 
     def get(self, key: K, make: Callable[[], V]) -> V:
-        """Returns the value of the key, made if it is missing. What making it raises is not kept."""
+        """Returns the value of the key, made if it is missing. An error while making it is not kept."""
         mine: Future[V] = Future()
         with self._lock:
             value = self._values.setdefault(key, mine)
@@ -158,7 +158,7 @@ class PerProcess(Generic[K, V]):
 def on_first_use(package: str, modules: Mapping[str, str]) -> Callable[[str], Any]:
     """Returns the `__getattr__` of a package.
 
-    modules   which module each name is in; a name that is a module of the package is given as itself
+    modules   the module of each name; a name that is itself a module of the package is given as itself
     """
 
     def found(name: str) -> Any:
@@ -174,7 +174,7 @@ _PANDAS = "pandas"
 
 
 def use_arrow_without_pandas() -> None:
-    """Keeps Arrow from looking for pandas by itself. Whoever asks it for pandas objects still gets them.
+    """Keeps Arrow from looking for pandas by itself. Callers who ask it for pandas objects still get them.
 
     As soon as Arrow is given a Python list or a numpy array, it imports pandas, if that is installed, to find out
     whether that was a pandas object. This takes half a second and 25 MB in each process, and none of ours has one.

@@ -1,9 +1,9 @@
 """A temporary folder that a killed process does not leave behind for ever.
 
 It is locked as long as its process lives: the kernel releases the lock with the process, even after `kill -9`. The next
-process that needs such a folder removes those that nobody has locked, of the same user and purpose.
+process that needs such a folder removes unlocked ones of the same user and purpose.
 
-Nothing beyond the standard library: a job needs one before it imports anything slow.
+Nothing beyond the standard library, as a job needs a folder before it imports anything slow.
 """
 
 from __future__ import annotations
@@ -19,11 +19,11 @@ from types import TracebackType
 from teacup.base.now import wall_ms
 
 YOUNG_S = 60.0
-"""A folder of this age may be about to be locked."""
+"""A younger folder may be about to be locked."""
 
 
 class ScratchFolder:
-    """A new folder (`path`) for one purpose, in the folder for temporary files, from here to `close`."""
+    """A new folder (`path`) for one purpose, in the folder for temporary files, until `close`."""
 
     def __init__(self, purpose: str) -> None:
         """Raises `FileNotFoundError` if no folder for temporary files can be written to."""
@@ -36,7 +36,7 @@ class ScratchFolder:
                 _remove_unless_used(other)
 
     def close(self) -> None:
-        """Removes it with all that is in it."""
+        """Removes the folder and its content."""
         shutil.rmtree(self.path, ignore_errors=True)
         os.close(self._lock)
 

@@ -1,10 +1,10 @@
-"""How long the stages of a piece of work take, where they call each other: each second counts for one stage. Pure.
+"""How long the stages of a piece of work take when they call each other: each second counts for one stage. Pure.
 
     over(stage, items)     an iterator of the same items; what it takes to get each counts, not what is done with it
     within(stage)          a block
 
-Inside a stage another one may begin: what that takes does not count for the outer one. So `match` that waits for
-`fetch` is not charged for the wait. Two looks at a clock per block or item, which are batches of records, never single
+Inside a stage another one may begin, whose time does not count for the outer one. So a `match` that waits for `fetch`
+is not charged for the wait. It takes two looks at a clock per block or item; items are batches of records, never single
 ones. For one thread.
 """
 
@@ -23,7 +23,7 @@ Clock = Callable[[], float]
 
 
 def no_clock() -> float:
-    """Takes the place of a clock where nobody asks how long something takes."""
+    """Replaces a clock if nobody asks how long something takes."""
     return 0.0
 
 
@@ -38,7 +38,7 @@ class StageTimes:
 
     @contextmanager
     def within(self, stage: str) -> Iterator[None]:
-        """Counts what happens inside for the stage."""
+        """Counts the time inside for the stage."""
         self._charge()
         self._open.append(stage)
         try:
@@ -63,7 +63,7 @@ class StageTimes:
                 close()
 
     def _charge(self) -> None:
-        """Counts the time since the last look for the innermost open stage."""
+        """Adds the time since the last look to the innermost open stage."""
         now = self._clock()
         if self._open:
             stage = self._open[-1]
@@ -72,7 +72,7 @@ class StageTimes:
 
 
 def longest(times: Iterable[Mapping[str, float]]) -> dict[str, float]:
-    """Returns for each stage the longest of several."""
+    """Returns the longest of several times for each stage."""
     found: dict[str, float] = {}
     for seconds in times:
         for stage, took in seconds.items():

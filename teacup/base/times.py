@@ -28,7 +28,7 @@ LONGEST_MS = 3_650 * 86_400_000
 DISORDER_MS = 1_000
 PRODUCER_DELAY_MS = 10_000
 MAX_FUTURE_SKEW_MS = 60_000
-"""What joins, collectors and searches assume of a topic's times unless they are told otherwise."""
+"""What joins, collectors and searches assume of a topic's times by default."""
 
 _WRONG_MS, _WRONG_TIMES = 86_400_000, 1_000
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
@@ -47,9 +47,9 @@ def millis_of(text: str) -> int:
 
 
 def is_wrong(off_ms: int, setting_ms: int) -> bool:
-    """Returns whether a time is so far off that it is probably wrong, such as seconds in place of milliseconds.
+    """Returns whether a time is so far off that it is probably wrong, such as seconds instead of milliseconds.
 
-    That is more than a day, and more than a thousand times what a setting allows: no setting is for that.
+    That is more than a day, and more than a thousand times what a setting allows, which no setting is meant for.
     """
     return off_ms > max(_WRONG_MS, _WRONG_TIMES * setting_ms)
 
@@ -71,7 +71,7 @@ _HOW_LONG = "give a duration with its unit: 250ms, 10s, 1m 30s, 2h, 7d"
 
 
 def duration_ms(value: object) -> int:
-    """Returns the milliseconds of `1m 30s`: 90000. Raises ValueError if it is not a duration or has no unit."""
+    """Returns the milliseconds of `1m 30s`: 90000. Raises `ValueError` if it is not a duration or has no unit."""
     text = str(value) if isinstance(value, int | str) and not isinstance(value, bool) else ""
     if not re.match(DURATION, text):
         raise ValueError(_HOW_LONG)
@@ -100,5 +100,5 @@ def rounded_up(milliseconds: int) -> int:
 
 
 def duration_s(value: object) -> float:
-    """Returns the seconds of `1m 30s`: 90.0. Raises as `duration_ms`."""
+    """Returns the seconds of `1m 30s`: 90.0. Raises what `duration_ms` raises."""
     return duration_ms(value) / 1000

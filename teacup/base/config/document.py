@@ -5,8 +5,8 @@
     include       other files below this one (`teacup.base.config.included`); a message names the file of a value
     ${NAME}       and `${NAME:-default}`: from the environment, so that no file contains secrets
     ${file:PATH}  the content of a file (`teacup.base.config.secret_files`); relative to the file that names it
-    key=value     from the command line: a value of the file replaced for one run. The key is dotted (`left.topic`), the
-                  value is YAML. What is wrong with either is reported like the same fault in the file, at the place
+    key=value     from the command line: replaces a value of the file for one run. The key is dotted (`left.topic`), the
+                  value is YAML. A fault in either is reported like the same fault in the file, at the place
                   `--set left.topic`
 
 Variables are replaced after parsing and only in text values: a value can never change the structure, and keys, numbers
@@ -46,13 +46,13 @@ M = TypeVar("M", bound=BaseModel)
 
 @dataclass(frozen=True)
 class Document:
-    """A YAML file as data. It may hold secrets, so its repr shows only its source.
+    """A YAML file as data. It may contain secrets, so its repr shows only its source.
 
-    raw      the mapping as it is in the file, and on the command line
+    raw      the mapping as it is in the file and on the command line
     values   the same with variables replaced
     faults   variables that could not be replaced, and assignments that could not be read
-    given    places that the command line set, not the file
-    merged   the file with what it includes, and where each value is from
+    given    places set by the command line, not by the file
+    merged   the file with what it includes, and which file each value is from
     """
 
     source: Path
@@ -101,8 +101,8 @@ class Document:
         return SettingsInvalid(self.source, lines([(self._place(where), what) for where, what in problems]))
 
     def _place(self, where: Where) -> Where:
-        """Returns the place as a message names it: `--set left.topic` for what the command line gave, with the file's
-        name for what is included.
+        """Returns the place as a message names it: `--set left.topic` if it is from the command line, with the file's
+        name if it is included.
         """
         if any(where[: len(place)] == place for place in self.given):
             return (f"--set {dotted(where)}",)
@@ -130,7 +130,7 @@ def load_yaml(path: Path) -> dict[str, Any]:
 
 
 def value_of(text: str) -> Any:
-    """Returns the value that a text in YAML means. Raises `yaml.YAMLError`."""
+    """Returns the value of a text in YAML. Raises `yaml.YAMLError`."""
     return yaml.load(text, _StrictLoader)
 
 
@@ -225,7 +225,7 @@ def assigned(
 
 
 def _put(document: dict[str, Any], where: Where, value: Any) -> Where:
-    """Sets a value. Returns the first place that was not a mapping before, or that of the value."""
+    """Sets a value. Returns the first place that was not a mapping before, or the place of the value."""
     new = where
     for depth, step in enumerate(where[:-1], start=1):
         if not isinstance(document.get(str(step)), dict):
@@ -237,7 +237,7 @@ def _put(document: dict[str, Any], where: Where, value: Any) -> Where:
 
 
 def ca_bundle(path: str) -> str:
-    """Returns the path if it is a file of certificates in PEM. Raises ValueError."""
+    """Returns the path if it is a file of certificates in PEM. Raises `ValueError`."""
     try:
         ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT).load_verify_locations(cafile=path)
     except OSError as error:
@@ -246,4 +246,4 @@ def ca_bundle(path: str) -> str:
 
 
 CaBundle = Annotated[Text, AfterValidator(ca_bundle)]
-"""The certificates that a server's must be signed by: a file that is looked into as soon as its key is read."""
+"""A file with the certificates that must have signed a server's; it is checked as soon as its key is read."""

@@ -4,8 +4,8 @@
     clicks.yaml     include: common.yaml
                     kafka: {client.id: clicks}
 
-What a file itself says goes over what it includes, and a later included file over an earlier one: mappings are merged,
-all else is replaced, lists too. A path is relative to the file that names it. A file may include others in turn, but
+A file overrides what it includes, and a later included file overrides an earlier one: mappings are merged, everything
+else is replaced, including lists. A path is relative to the file that names it. A file may include others in turn, but
 not itself. `Merged.origins` knows which file each value is from, so that messages name it.
 """
 
@@ -24,7 +24,7 @@ INCLUDE = "include"
 
 @dataclass(frozen=True, slots=True)
 class Merged:
-    """A file with what it includes. origins: the file that gave the value at a place, which is no mapping."""
+    """A file with what it includes. origins: the file that gave the value at a place, which is not a mapping."""
 
     values: dict[str, Any]
     origins: Mapping[Where, Path]

@@ -2,8 +2,8 @@
 
 A file's model derives from `Keys`; its fields are the keys. What pydantic finds wrong with a file becomes problems: the
 place, the value, and what is allowed there. The value is shown as it is in the file, so that values from the
-environment are never echoed. Values of secret names, of unknown keys, and texts in place of a mapping are not shown at
-all.
+environment are never echoed. Values of secret names and of unknown keys, and texts instead of a mapping, are not shown
+at all.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ _WRITTEN = WithJsonSchema({"type": "string", "pattern": DURATION, "examples": ["
 Duration = Annotated[int, BeforeValidator(duration_ms), _WRITTEN]
 """Milliseconds; in a file with a unit."""
 Seconds = Annotated[float, BeforeValidator(duration_s), _WRITTEN]
-"""The same in seconds."""
+"""The same as `Duration`, in seconds."""
 
 
 class Keys(BaseModel):
@@ -65,7 +65,7 @@ _API_URL = r"^https?://([^/?#@\s]*@)?(\[[0-9a-fA-F:.]+\]|[^/?#:@\[\]\s]+)(:\d+)?
 def api_url(value: str) -> str:
     """Returns the address of an API.
 
-    A path is allowed, because a proxy may put the API anywhere, but no call's path.
+    A path is allowed, because a proxy may put the API anywhere, but not the path of a call.
     """
     if not re.match(_API_URL, value):
         raise ValueError("give http(s)://host:port")
@@ -75,7 +75,7 @@ def api_url(value: str) -> str:
 
 
 def as_texts(given: object) -> object:
-    """Returns properties as the text that Kafka and Spark take, YAML's numbers and `true` included."""
+    """Returns properties as the texts that Kafka and Spark take, including YAML's numbers and `true`."""
     if not isinstance(given, dict):
         return given  # the field itself reports the wrong type
     found = texts(given)
@@ -95,7 +95,7 @@ Properties = Annotated[dict[str, str], BeforeValidator(as_texts)]
 
 
 def meanings(model: type[BaseModel]) -> dict[str, str]:
-    """Returns the keys of a model as they are written in a file, and what each means."""
+    """Returns the keys of a model as written in a file, and what each means."""
     return {field.alias or name: field.description or "" for name, field in model.model_fields.items()}
 
 
@@ -108,7 +108,7 @@ def models_in(annotation: Any) -> Iterator[type[BaseModel]]:
 
 
 def split(model: type[BaseModel], key: str) -> Where:
-    """Returns the place that a dotted key means.
+    """Returns the place of a dotted key.
 
     `kafka.bootstrap.servers` is two steps, because properties have dots themselves.
     """
@@ -183,7 +183,7 @@ _IN_OUR_WORDS = {
     "frozen_set_type": "give a list",
     "none_required": "leave it out",
 }
-"""Where pydantic's words are meant for programmers."""
+"""Replacements for pydantic's words that are meant for programmers."""
 
 
 def problems_of(model: type[BaseModel], raw: Mapping[str, Any], error: ValidationError) -> Problems:
@@ -215,7 +215,7 @@ def shown(raw: Mapping[str, Any], where: Where) -> str:
 
 
 def instead(unknown: str, allowed: Sequence[str]) -> str:
-    """Returns what may be given in place of an unknown name, the most similar name first."""
+    """Returns what may be given instead of an unknown name, the most similar name first."""
     close = most_similar(unknown, allowed)
     return f"{f'did you mean {close}? ' if close else ''}allowed: {', '.join(allowed) or 'none'}"
 

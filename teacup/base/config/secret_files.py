@@ -1,10 +1,10 @@
 """Secrets in files: `${file:/run/secrets/password}`, as containers and systemd give them.
 
-A value of a configuration is replaced when the file is read. A property of a Kafka client stays as it is written, and
-is replaced each time a client is made (`read_now`): so a secret that was rotated is used from the next client on, and
-no plan, log or message has it.
+A value of a configuration is replaced when the file is read. A property of a Kafka client stays as written, and is
+replaced each time a client is made (`read_now`): so a rotated secret is used from the next client on, and no plan, log
+or message contains it.
 
-A newline at the end of a secret's file is no part of the secret.
+A newline at the end of a secret's file is not part of the secret.
 """
 
 from __future__ import annotations
@@ -18,7 +18,7 @@ _MOST_BYTES = 1 << 20
 
 
 def content_of(path: Path) -> str:
-    """Returns the secret in a file. Raises ValueError, which says what is wrong, without the content."""
+    """Returns the secret in a file. Raises `ValueError`, which says what is wrong, without the content."""
     try:
         content = path.read_bytes()
     except OSError as error:
@@ -32,7 +32,7 @@ def content_of(path: Path) -> str:
 
 
 def read_now(properties: Mapping[str, str]) -> dict[str, str]:
-    """Returns properties with the present contents of the files that they name. Raises ValueError naming property and
+    """Returns properties with the present contents of the files that they name. Raises `ValueError` naming property and
     file.
     """
     found = {}
