@@ -106,7 +106,7 @@ def crossing() -> Iterator[None]:
 
 
 class BatchCancelled(Exception):
-    """A stop has cancelled the jobs of a batch, which runs again at the next start. Its words are known to Spark."""
+    """A stop has cancelled the jobs of a batch, which runs again at the next start. Spark recognises its words."""
 
     def __init__(self) -> None:
         super().__init__(

@@ -95,7 +95,7 @@ WAIT_S = (0.01, 0.1)  # between two looks that find nothing: the first wait, dou
 RESTS_S = 3.0
 """The longest wait where several jobs share a process: each job adds the wait of a single one, up to this. A reader
 that has just planned waits no longer than alone."""
-_REST_SHARE = 0.1  # of the time without anything to read
+_REST_SHARE = 0.1  # of the time since the last plan
 LOOKS_FOR_S = 5.0
 
 

@@ -9,9 +9,9 @@ has imported took as long as joining 50,000 records.
 
 The daemon is the parent of the workers, and warns of killed ones: how many, and by which signal. Spark forks another
 worker and runs the task again, without a word: a job whose workers are killed for lack of memory becomes slow, and
-nobody knows why. PySpark's daemon ignores SIGCHLD, so that it does not learn how a child ended; we reset the signal
-before each fork. Spark, too, has workers killed: idle ones, and those of cancelled tasks. It tells the daemon which, by
-a number that the daemon reads (`asked`). The daemon itself ends them with SIGHUP.
+nobody knows why. PySpark's daemon ignores SIGCHLD, so that it does not learn how a child ended; we set a handler of our
+own before each fork. Spark, too, has workers killed: idle ones, and those of cancelled tasks. It tells the daemon
+which, by a number that the daemon reads (`asked`). The daemon itself ends them with SIGHUP.
 
 It also counts them, in memory that they share: a worker that is not needed retires (`teacup.spark.worker_affinity`).
 """

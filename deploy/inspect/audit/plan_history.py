@@ -168,7 +168,7 @@ def _without_gaps(plans: Sequence[BatchPlan]) -> list[BatchPlan]:
 
 
 def _stalled_ms(bucket: Bucket, then: Bucket, shuffled: bool, after_ms: int) -> int:
-    """Returns the time from which left went without waiting: right was given up, and not because bytes cut it short.
+    """Returns the time from which left went without waiting, if right was given up and not cut short by its bytes.
 
     On the shuffled path left goes by what was known of right before the batch.
     """

@@ -54,7 +54,7 @@ class Passed:
 def passed(spec: JoinSpec, looks: Sequence[Look]) -> Passed:
     """Sums up the looks, oldest first; the last one is by the batch that read the right record."""
     tracker, looked_ms = WatermarkTracker.carried(spec.outliers, looks[0].of.tail), UNKNOWN
-    # On the shuffled path left goes by what is known before a batch: the last look but one counts too late.
+    # On the shuffled path left goes by what is known before a batch: what the last look but one read counts too late.
     pairs = list(pairwise(looks))
     counted = pairs[:-1] if spec.path is JoinPath.SHUFFLED else pairs
     for look, _ in counted:

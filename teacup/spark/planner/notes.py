@@ -1,9 +1,8 @@
 """What the planning process tells the driver besides plans: how long a plan took, and what it waits for.
 
-Spark asks the planner for a batch, and nothing else passes between the two. So notes go through a file in the folder
-of the stop file (`ReaderControl.stop_file`), which is replaced as a whole: at each plan, and about once a second while
-there is something to read that may not be read yet. They are written only if the driver has created the file to read
-them.
+Spark asks the planner for a batch, and nothing else passes between the two. So notes go through a file beside the stop
+file (`ReaderControl.stop_file`). It is replaced as a whole: at each plan, and about once a second while there is
+something to read that may not be read yet. It is written only if the driver has created it, in order to read it.
 
 A file of its own (`AllRead`) says that a run under `availableNow` has read everything, because a planner that finds
 nothing more and one that was asked to stop give Spark the same answer.

@@ -345,7 +345,7 @@ def _answer(
     candidates = [
         RightCandidate(rt, rpos, rnumber, sure)
         for *_, rpos, rt, rnumber, sure in lines
-        # The known records that may have been late were read by later batches.
+        # Those that may have been late and whose batch is known were read by later batches.
         if rpos is not None and (known or sure or rnumber == BEFORE)
     ]
     fine = allowed(scope.policy, left, candidates, got)
