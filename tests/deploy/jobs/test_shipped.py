@@ -41,7 +41,7 @@ def test_a_job_runs_on_machines_without_teacup(
     wheel = [sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "--wheel-dir", str(tmp_path), str(ROOT)]
     subprocess.run(wheel, check=True)
     (built,) = tmp_path.glob("teacup_joins-*.whl")
-    subprocess.run(["sh", "-ec", pack.replace("teacup-joins", str(built))], check=True)
+    subprocess.run(["sh", "-ec", pack.replace("teacup_joins-*.whl", str(built))], check=True)
 
     with Standalone(tmp_path) as cluster:
         script = submit.replace("spark://HOST:7077", f"{cluster.url} --conf spark.driver.host=127.0.0.1")
