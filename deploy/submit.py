@@ -6,14 +6,19 @@ Every option of `teacup run` is accepted. Teacup must be installed for the inter
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Sequence
 
-from deploy.jobs.stopping import Stop
+_FOLDER = os.path.dirname(os.path.abspath(__file__))
+sys.path[:] = [path for path in sys.path if os.path.abspath(path) != _FOLDER]
+"""Python puts a script's folder first; there, `deploy.inspect` would be taken for Python's `inspect`."""
 
 
 def main(arguments: Sequence[str]) -> None:
     """Runs a job; exits with its code."""
+    from deploy.jobs.stopping import Stop
+
     with Stop() as stop:  # before anything slow is imported
         import typer.core
         import typer.main
