@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from deploy.jobs.job_share import JobShare
     from deploy.kinds.job_kind import JobKind
 
-
 _HANGUP = "SIGHUP: %s goes on; restart it to apply changes of its file"
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import threading
 import time
 from collections.abc import Iterator, Sequence
@@ -23,8 +22,6 @@ from teacup.spark.session import Session
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
-
-log = logging.getLogger("teacup")
 
 TRIED_AGAIN = frozenset({ExitCode.FAILED, ExitCode.UNREACHABLE})
 WAITS_S = (2.0, 60.0)
