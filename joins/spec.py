@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import InitVar, dataclass, field
+from dataclasses import InitVar, dataclass, field, replace
 from enum import StrEnum
 from importlib.util import find_spec
 from typing import Annotated, Generic, Literal, TypeVar
@@ -57,6 +57,9 @@ T_co = TypeVar("T_co", covariant=True)
 OTHER = {"left": "right", "right": "left"}
 """The other side."""
 
+RESULTS = ("matched", "unmatched")
+"""The outcomes of left records."""
+
 
 class BothSides(Generic[T_co]):
     """Has an attribute for each side, `left` and `right`, of one type."""
@@ -86,6 +89,30 @@ class Policy(StrEnum):
                 return right_ms, *position
             case Policy.LAST:
                 return tuple(-each for each in (right_ms, *position))
+
+
+class JoinType(StrEnum):
+    """Which rows are written. The join makes all of them, so a right record counts as joined by each."""
+
+    LEFT = "left"  # each left record, matched or not
+    INNER = "inner"  # matched ones only
+    SEMI = "semi"  # the same, without the right record: one row for each left record that has a match
+    ANTI = "anti"  # unmatched ones only, those with a null key included
+
+    @property
+    def outcomes(self) -> tuple[str, ...]:
+        """Returns the outcomes of left records whose rows are written."""
+        return {JoinType.LEFT: RESULTS, JoinType.ANTI: RESULTS[1:]}.get(self, RESULTS[:1])
+
+    @property
+    def left_out(self) -> tuple[str, ...]:
+        """Returns the outcomes of left records whose rows are not written."""
+        return tuple(outcome for outcome in RESULTS if outcome not in self.outcomes)
+
+    @property
+    def left_alone(self) -> bool:
+        """Returns whether rows are without the right record, so that its values need not be kept."""
+        return self in (JoinType.SEMI, JoinType.ANTI)
 
 
 class Format(StrEnum):
@@ -237,8 +264,8 @@ IDENTITY = (
     "outliers",
 )
 """The values that decide the rows of a join; its checkpoint is bound to them."""
-IDENTITY_IF_SET = ("left.tombstones", "right.tombstones")
-"""The same, for values that are left out if they are not set."""
+IDENTITY_IF_SET = {"left.tombstones": None, "right.tombstones": None, "type": JoinType.LEFT}
+"""The same, for values that are left out if they are these defaults."""
 
 
 RECORDS_PER_BATCH, RECORDS_OF_A_BUCKET, MOST_RECORDS_PER_BATCH = 1_000_000, 90_000, 6_000_000
@@ -249,6 +276,7 @@ RECORDS_PER_BATCH, RECORDS_OF_A_BUCKET, MOST_RECORDS_PER_BATCH = 1_000_000, 90_0
 class JoinSpec(DurationArgs, BothSides[Side]):
     """One join. Each duration is a number (`before_ms=600_000`) or a text as in a job file (`before="10m"`).
 
+    type             which rows are written; `semi` and `anti` keep no values of right
     start            where left starts in a new checkpoint: "earliest", "latest", epoch milliseconds, or the offset of
                      each partition (a partition without one starts at its first record)
     max_records      the soft limit of records (left and right together) per batch; None: `records_of_batch`
@@ -277,6 +305,7 @@ class JoinSpec(DurationArgs, BothSides[Side]):
     after_ms: Millis = 0
     after: InitVar[str | None] = None
     policy: Policy = Policy.NEAREST
+    type: JoinType = JoinType.LEFT
     producer_delay_ms: Millis = PRODUCER_DELAY_MS
     producer_delay: InitVar[str | None] = None
     max_future_skew_ms: Millis = MAX_FUTURE_SKEW_MS
@@ -304,6 +333,8 @@ class JoinSpec(DurationArgs, BothSides[Side]):
             raise SpecError(f"right.topic: {self.right.topic!r} is left's topic as well; a join needs two topics")
         if self.left.keep is not None:
             raise SpecError("left.keep is not allowed: left records are never stored; give right.keep")
+        if self.type.left_alone:
+            self._leave_right_out()
         if self.path is JoinPath.DIRECT and self.buckets is not None:
             raise SpecError(
                 f"buckets: {self.buckets} is for the shuffled path only; on the direct path each partition is one"
@@ -315,6 +346,16 @@ class JoinSpec(DurationArgs, BothSides[Side]):
                 f"right.key: {self.right.key!r} has {parts[1]} part(s), left.key {self.left.key!r} has {parts[0]}: no "
                 "key could be equal; give both sides the same number, in the same order"
             )
+
+    def _leave_right_out(self) -> None:
+        if self.policy is Policy.ALL:
+            raise SpecError(
+                f"policy: 'all' gives a row for each pair, and type '{self.type}' asks only whether there is one; "
+                "choose another policy"
+            )
+        if self.right.keep:
+            raise SpecError(f"right.keep: rows of type '{self.type}' hold left alone; remove it, or give type 'inner'")
+        object.__setattr__(self, "right", replace(self.right, keep=()))
 
     @property
     def span_ms(self) -> int:

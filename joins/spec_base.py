@@ -25,6 +25,7 @@ REQUIRED: Any = ...
 """The default of a duration that must be given, as a number or a text."""
 
 _MS, _S = "_ms", "_s"
+_NONE: Mapping[str, object] = {}
 
 
 class DurationArgs:
@@ -94,13 +95,13 @@ def in_python(remedy: str) -> Wording:
     return Wording(lambda name, value: (name, repr(value)), remedy)
 
 
-def identity_of(spec: object, names: Iterable[str], if_set: Iterable[str] = ()) -> dict[str, object]:
+def identity_of(spec: object, names: Iterable[str], if_set: Mapping[str, object] = _NONE) -> dict[str, object]:
     """Returns values of a spec by name (`right.topic` is a side's), as checkpoints hold them in JSON.
 
-    if_set   names of values that are left out if they are None
+    if_set   more names, each with a default: a value that equals it is left out
     """
     found = {name: _as_json(name, attrgetter(name)(spec)) for name in (*names, *if_set)}
-    return {name: value for name, value in found.items() if value is not None or name not in if_set}
+    return {name: value for name, value in found.items() if name not in if_set or value != if_set[name]}
 
 
 def _as_json(name: str, value: object) -> object:
@@ -115,7 +116,7 @@ def check_identity(
     was: Mapping[str, object],
     now: Mapping[str, object],
     wording: Wording,
-    if_set: Iterable[str] = (),
+    if_set: Mapping[str, object] = _NONE,
 ) -> None:
     """Raises `SpecChanged`, naming every value that differs.
 
@@ -124,9 +125,9 @@ def check_identity(
     if_set       as in `identity_of`
     """
     changed = []
-    for key, value in {**dict.fromkeys(key for key in if_set if key in was), **now}.items():
-        if was.get(key) != value:
-            (shown, before), (_, after) = wording.named(key, was.get(key)), wording.named(key, value)
+    for key, value in {**{key: default for key, default in if_set.items() if key in was}, **now}.items():
+        if (known := was.get(key, if_set.get(key))) != value:
+            (shown, before), (_, after) = wording.named(key, known), wording.named(key, value)
             changed.append(f"{shown}: {before} -> {after}")
     if changed:
         raise SpecChanged(

@@ -58,7 +58,7 @@ def window_join(
     joined = result_frame(
         spark, with_path(spec), JoinControl(windows=windows, copied=window_backup is not None), windows, window_backup
     )
-    hidden = ["late", "skipped", *(() if unjoined else ("unjoined",))]
+    hidden = ["late", "skipped", *spec.type.left_out, *(() if unjoined else ("unjoined",))]
     return joined.where(~joined.outcome.isin(hidden))
 
 
@@ -71,7 +71,7 @@ def lookup_join(spark: SparkSession, spec: LookupSpec) -> DataFrame:
     """
 
     rows = result_frame(spark, spec)
-    return rows.where(rows.outcome != "skipped")
+    return rows.where(~rows.outcome.isin("skipped", *spec.type.left_out))
 
 
 @dataclass(frozen=True, slots=True)

@@ -19,7 +19,7 @@ from deploy.jobfile.job import Deduplicate, JoinJob, Output, Select
 from deploy.jobfile.job_keys import ApiKeys, RightKeys, SideKeys, StorageKeys, TimedJobKeys, arguments, patient
 from deploy.jobfile.values import Topic, from_spec, like
 from joins.lookup.spec import DelayApi, LookupSpec, OnExpired, StorageApi
-from joins.spec import RECORDS_PER_BATCH, JoinPath, JoinSpec, Policy, Wait
+from joins.spec import RECORDS_PER_BATCH, JoinPath, JoinSpec, JoinType, Policy, Wait
 from joins.spec_base import Wording
 from teacup.base.config.keys import Duration, Keys, Properties, Seconds, Text, at_keys
 from teacup.base.fields import Count
@@ -43,6 +43,13 @@ class MatchKeys(Keys):
         "policy",
         description="which of several matches: nearest in time, first or last give one row per left record; all gives "
         "one row per pair",
+    )
+    type: JoinType = from_spec(
+        JoinSpec,
+        "type",
+        description="which rows are written: `left` each left record, matched or not; `inner` matched ones; `semi` "
+        "matched ones without the right record; `anti` unmatched ones. What is left out is counted; `semi` and `anti` "
+        "keep no right values",
     )
 
 
@@ -249,6 +256,14 @@ class JoinKeys(TimedJobKeys):
         "them, and reads less from Kafka; null: if the checkpoint is a URL",
     )
 
+    @model_validator(mode="after")
+    def _topics_fit_the_type(self) -> JoinKeys:
+        if self.join.type is JoinType.ANTI and self.topics.unmatched is not None:
+            raise at_keys(
+                [(("topics", "unmatched"), "`join.type: anti` writes these rows to `output.topic` itself; remove it")]
+            )
+        return self
+
     @property
     def in_transactions(self) -> bool:
         """Returns whether rows are written in transactions: under exactly-once delivery."""
@@ -353,6 +368,16 @@ class LookupJoinKeys(JoinKeys):
     window_backup: None = from_spec(
         JoinJob, "window_backup", description="not supported for lookup joins: they keep no window"
     )
+
+    @model_validator(mode="after")
+    def _unjoined_are_known(self) -> LookupJoinKeys:
+        if self.join.type is JoinType.ANTI and self.topics.unjoined is not None:
+            why = (
+                "`teacup unjoined` learns from rows which right records were joined, and `join.type: anti` leaves "
+                "those out; remove it, or run a second job with `type: inner`"
+            )
+            raise at_keys([(("topics", "unjoined"), why)])
+        return self
 
     def to_spec(self) -> LookupSpec:
         """Returns what the join is, and where its right side is stored."""

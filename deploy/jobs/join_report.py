@@ -49,6 +49,7 @@ class BatchReport:
     newest_ms         the watermark of each side's fastest partition
     slowest           by side: the partition that stands out as the slowest, `NO_ONE` if all are alike
     replayed          rows that were not written again, because receipts named them
+    left_out          rows that the join's type leaves out
     presumed          right records in the window that count as joined because it is unknown
     before_start      in the first batch, by side: offsets before where the join begins, which no batch reads
     late_by           by side: late records by how far they were below the watermark (`joins.read.waits`)
@@ -78,6 +79,7 @@ class BatchReport:
     newest_ms: dict[str, int | None] = field(default_factory=dict)
     slowest: dict[str, int] = field(default_factory=dict)
     replayed: int = 0
+    left_out: int = 0
     presumed: int = 0
     effort: Effort = field(default_factory=Effort)
     concerns: list[Concern] = field(default_factory=list)
@@ -127,6 +129,8 @@ class BatchReport:
         parts = [f"{outcome} {counts[outcome]:,}" for outcome in _SIDE_OUTCOMES if counts.get(outcome)]
         dead = [(reason, count) for outcome, reason, count in self._by_reason() if outcome == "dead_letter"]
         parts += [f"dead letters ({reason}) {count:,}" for reason, count in sorted(dead) if count]
+        if self.left_out:
+            parts.append(f"left out by the type {self.left_out:,}")
         if self.before_start:
             of = ", ".join(f"{side} {count:,}" for side, count in self.before_start.items())
             parts.append(f"before the start, at most: {of}")
@@ -160,6 +164,7 @@ class BatchReport:
             "sent": self.sent,
             "restored": self.restored,
             "refused": self.refused,
+            "left_out": self.left_out,
             "deduplicator": self._deduplicator(),
         }
 
@@ -191,6 +196,7 @@ class BatchReport:
             for source, windows in self.restored.items():
                 yield measures.RESTORED(windows, source=source)
         yield measures.REPLAYED(self.replayed)
+        yield measures.LEFT_OUT(self.left_out)
         yield measures.DROPPED(self.deduplicator.dropped)
         yield measures.FILTERING(self.deduplicator.filtering)
         yield from self.effort.samples()
@@ -250,6 +256,7 @@ def gather(spec: JoinSpec, batches: Sequence[DeliveredBatch[BucketSummary]], sec
         newest_ms={side: _known(max(summary.newest_ms.get(side, UNKNOWN) for summary in summaries)) for side in SIDES},
         slowest={side: next(iter(stragglers(known)), NO_ONE) for side, known in watermarks_ms.items() if known},
         replayed=sum(batch.delivered_before for batch in batches),
+        left_out=sum(joined.get(outcome, 0) for outcome in spec.type.left_out),
         presumed=sum(summary.presumed for summary in summaries),
         effort=Effort.of(
             [batch.seconds for batch in batches] + [summary.seconds for summary in summaries],

@@ -2,7 +2,7 @@
 
     left records read               = left records with a row that arrived     (every left record has one)
     rows joined                     = rows that arrived here
-    results not yet in the output   = results delivered + results refused (dead letters)
+    results not yet in the output   = results delivered + results refused (dead letters) + those left out by type
 
 `teacup.kafka.delivery.delivery` compares what was sent with what was acknowledged. Rows are counted where they arrive,
 not where they are made, so that a row lost in between shows. A task reports what became of a bucket's batch
@@ -43,7 +43,7 @@ class Accounts:
 
     received                     the ticket's rows that have arrived
     lefts                        the left records that they are about
-    results, delivered, refused  rows for the output topic
+    results, delivered, refused, left_out  rows for the output topic
     refused_before               rows refused by an earlier attempt, and committed as dead letters
     """
 
@@ -52,6 +52,7 @@ class Accounts:
     lefts: int = 0
     results: int = 0
     delivered: int = 0
+    left_out: int = 0
     refused: Counter[Refused] = field(default_factory=Counter)
     refused_before: Counter[Refused] = field(default_factory=Counter)
     _last: tuple[int, int] = (-1, -1)
@@ -83,10 +84,10 @@ class Accounts:
     def check_written(self) -> None:
         """Checks the results, before any part is committed. Raises `AccountsDiffer`."""
         refused = self.refused.total()
-        if self.results != self.delivered + refused:
+        if self.results != self.delivered + refused + self.left_out:
             raise AccountsDiffer(
-                f"{self.bucket}: of {self.results} results {self.delivered} were delivered and {refused} refused; "
-                "these must add up, and nothing more is committed"
+                f"{self.bucket}: of {self.results} results {self.delivered} were delivered, {refused} refused and "
+                f"{self.left_out} left out by the join's type; these must add up, and nothing more is committed"
             )
 
     def check_joined(self, read: int, joined: int) -> None:

@@ -1,6 +1,7 @@
 """Which topic gets what of a row, and what is refused there. Pure.
 
-    matched, unmatched           -> the output topic (envelope or `select`); unmatched also to a topic of its own
+    matched, unmatched           -> the output topic (envelope or `select`), unless the join's type leaves them out;
+                                    unmatched also to a topic of its own
     skipped                      -> none: it is only counted
     unjoined, late, dead_letter  -> side topics: the record as it was read, with its position and the reason
 
@@ -14,7 +15,8 @@ topic's declared format: `json` unchanged (it was checked when read), `avro` and
 (`teacup.kafka.records.avro`, `teacup.kafka.records.protobuf`), `text` as a string, `bytes` as base64. A key is a
 string; one that is not UTF-8 is {"base64": …}. Times are milliseconds UTC.
 
-A result that cannot be written becomes a dead letter about its left record, with headers that say why; without a
+Rows of the types `semi` and `anti` have no right; of `semi`, the header still names the record that matched. A result
+that cannot be written becomes a dead letter about its left record, with headers that say why; without a
 dead-letter topic, `NoDeadLetterTopic` ends the job:
 
     too_large       teacup.size, in bytes, and teacup.limit
@@ -101,7 +103,9 @@ class Router:
         results = rows if main.all() else rows_where(rows, main)
         if len(results):
             self._accounts.results += len(results)
-            self._write_results(results)
+            goes = self._goes(results)
+            self._accounts.left_out += len(results) - int(np.count_nonzero(goes))
+            self._write_results(results if goes.all() else rows_where(results, goes))
         if not main.all():
             self._side_topics.route(rows_where(rows, ~main))
         if output.late is not None and (late := rows["late"].to_numpy() & main.to_numpy() & first).any():
@@ -110,10 +114,22 @@ class Router:
     def count_refused(self, rows: pl.DataFrame) -> None:
         """Counts those rows of an earlier attempt that it could not write."""
         results = rows.filter(_are_results(rows))
+        results = rows_where(results, self._goes(results))
         failed = select_failures(results)
         others = results.filter(pl.Series(not_refused(len(results), failed)))
         large = too_large(self._outgoing(others), self._limits[self._output.topic])
         self._accounts.refused_before.update([*refused(results, failed), *refused(others, large)])
+
+    def _goes(self, results: pl.DataFrame) -> npt.NDArray[np.bool_]:
+        """Returns which results are written anywhere."""
+        goes = self._of_type(results)
+        return goes if self._output.unmatched is None else goes | _are_unmatched(results)
+
+    def _of_type(self, results: pl.DataFrame) -> npt.NDArray[np.bool_]:
+        """Returns which results the join's type does not leave out."""
+        if not self._spec.type.left_out:
+            return np.ones(len(results), np.bool_)
+        return results["outcome"].is_in(self._spec.type.outcomes).to_numpy()
 
     def _write_results(self, results: pl.DataFrame) -> None:
         output = self._output
@@ -125,9 +141,12 @@ class Router:
             results = self._without(results, refusals)
         if not len(results):
             return
-        self._accounts.delivered += self._write(output.topic, out)
+        main = self._of_type(results)
+        self._accounts.left_out += len(results) - int(np.count_nonzero(main))
+        if main.any():
+            self._accounts.delivered += self._write(output.topic, out if main.all() else out.where(main))
         if output.unmatched is not None:
-            alone = (results["outcome"] == "unmatched").to_numpy()
+            alone = _are_unmatched(results)
             lefts = rows_where(results, alone)
             if len(lefts):
                 self._write_copies(output.unmatched, out.where(alone), lambda i: f"the row about {about(lefts[i])}")
@@ -152,6 +171,10 @@ class Router:
 
 def _are_results(rows: pl.DataFrame) -> pl.Series:
     return (rows["outcome"] == "matched") | (rows["outcome"] == "unmatched")
+
+
+def _are_unmatched(rows: pl.DataFrame) -> npt.NDArray[np.bool_]:
+    return (rows["outcome"] == "unmatched").to_numpy()
 
 
 def refused(rows: pl.DataFrame, refusals: Sequence[Refusal]) -> list[Refused]:
@@ -181,7 +204,13 @@ def _headers(batch: BatchTag) -> HeaderPlan:
 
 def envelope(spec: JoinSpec) -> Text:
     """Returns the envelope of a row (`joins.rows.frames.ROW` and `HAS_RIGHT`) about a left record."""
-    right = (TextPiece(piece.text, piece.column, piece.form, where=HAS_RIGHT) for piece in _side(spec, "right"))
+    right: Text = (TextPiece("null"),)
+    if not spec.type.left_alone:
+        of_right = _side(spec, "right")
+        right = (
+            *(TextPiece(piece.text, piece.column, piece.form, where=HAS_RIGHT) for piece in of_right),
+            TextPiece("null", where=HAS_RIGHT, holds=False),
+        )
     return (
         TextPiece('{"key":'),
         TextPiece(column="key", form=Form.STRING),
@@ -189,7 +218,6 @@ def envelope(spec: JoinSpec) -> Text:
         *_side(spec, "left"),
         TextPiece(',"right":'),
         *right,
-        TextPiece("null", where=HAS_RIGHT, holds=False),
         TextPiece(',"outcome":'),
         TextPiece(column="outcome", form=Form.STRING),
         TextPiece(',"reason":'),

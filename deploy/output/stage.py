@@ -135,7 +135,7 @@ class BucketSink:
             written_so_far.check_reached(about(rows[skip - 1]), self._accounts.bucket)
         if skip >= len(rows):
             return
-        had_results = self._accounts.results
+        had_delivered = self._accounts.delivered
         rows, first = rows[skip:], first[skip:]
         goes = self._goes(rows)
         if not goes.all():
@@ -144,7 +144,7 @@ class BucketSink:
             self._router.route(rows, first)
         # After rows for side topics, a result may follow much later: once all of right is read, or the store answers.
         looks_up = not join_kind_of(self._spec).repeats_exactly
-        no_result = self._accounts.results == had_results and (had_results == 0 or looks_up)
+        no_result = self._accounts.delivered == had_delivered and (had_delivered == 0 or looks_up)
         gap = no_result or (looks_up and self._writing.part_is_full())
         if self._writing.part_is_due(gap=gap):
             self._commit(done=False)

@@ -98,6 +98,8 @@ class Lineage(Quiet):
                 self._read[dict(zip(measured.metric.labels, measured.labels, strict=True))["side"]] += int(
                     measured.value
                 )
+            elif measured.metric == measures.LEFT_OUT:
+                self._rows -= int(measured.value)
             elif measured.metric == measures.ROWS:
                 labels = dict(zip(measured.metric.labels, measured.labels, strict=True))
                 self._rows += int(measured.value) if labels["outcome"] in ("matched", "unmatched", "written") else 0

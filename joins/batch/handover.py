@@ -173,7 +173,7 @@ def as_it_was(spec: JoinSpec, state: BatchPlan) -> JoinSpec:
     changes: dict[str, dict[str, Any]] = {"": {}, "left": {}, "right": {}}
     for name in (*IDENTITY, *IDENTITY_IF_SET):
         side, _, field = name.rpartition(".")
-        changes[side][field] = state.identity[name] if name in IDENTITY else state.identity.get(name)
+        changes[side][field] = {**IDENTITY_IF_SET, **state.identity}[name]
     return replace(
         spec,
         left=replace(spec.left, **changes["left"]),

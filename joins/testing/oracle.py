@@ -8,6 +8,8 @@ quadratic time: keep histories to a few thousand records.
     no right record with its key in the interval  one row, unmatched, no_candidate
     otherwise                                     one row, matched, with the policy's choice; `all`: one row per pair
 
+Of these rows the join's type leaves out those of other outcomes (`made` has them all).
+
 A record is from the future if its time is more than `max_future_skew_ms` above the clock *at its append*. A join uses
 the clock at the time when it lists the ends, so put such records so far ahead that the run's clock never gets there.
 """
@@ -45,7 +47,12 @@ class Result:
 
 
 def join(history: History, spec: JoinSpec) -> list[Result]:
-    """Returns the rows of the left outer join, ordered by left's partition and offset, then by the policy's rank."""
+    """Returns the rows to write, ordered by left's partition and offset, then by the policy's rank."""
+    return [row for row in made(history, spec) if row.outcome in spec.type.outcomes]
+
+
+def made(history: History, spec: JoinSpec) -> list[Result]:
+    """Returns the rows of the left outer join, in the same order."""
     rights = present(history.right, spec)
     rows: list[Result] = []
     for left in present(history.left, spec):
@@ -67,7 +74,7 @@ def possible(left: Event, history: History, spec: JoinSpec) -> set[Position | No
 
 
 def unjoined(history: History, spec: JoinSpec, results: Iterable[Result]) -> set[Position]:
-    """Returns the positions of right records, including those with null keys, that appear in no result."""
+    """Returns the positions of right records, including those with null keys, that appear in no result (`made`)."""
     joined = {result.right for result in results}
     return {(right.partition, right.offset) for right in present(history.right, spec)} - joined
 

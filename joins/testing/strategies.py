@@ -17,7 +17,7 @@ from functools import cache
 from hypothesis import strategies as st
 
 from datadelay.watermark import Idle
-from joins.spec import Format, JoinSpec, Policy, Side
+from joins.spec import Format, JoinSpec, JoinType, Policy, Side
 from joins.testing.history import History, TopicHistory
 from joins.testing.play import (
     NULL_KEY,
@@ -60,6 +60,12 @@ _WHAT = (
 _WRONG_TIMES = (What.NO_TIME, What.LATE, What.LATE, What.ZERO, What.AHEAD, What.AHEAD, What.SOON)
 _REORDERED = (What.SENT_AGAIN,) * 6
 _PARTS = (KAFKA, "$.who", "header:who")
+_ROWS = [
+    (policy, kind)
+    for policy in Policy
+    for kind in (*[JoinType.LEFT] * 3, *JoinType)
+    if not (kind.left_alone and policy is Policy.ALL)
+]
 _KINDS = (("kafka", Format.BYTES), ("kafka", Format.JSON), ("$.time", Format.JSON))
 
 
@@ -84,7 +90,7 @@ def sides(topic: str, parts: int = 1) -> st.SearchStrategy[Side]:
 
 
 def specs() -> st.SearchStrategy[JoinSpec]:
-    """Draws small joins: every kind of key, every policy, `before` and `after` of 0 to 50 ms, both kinds of time.
+    """Draws small joins: every kind of key, policy, type and time, `before` and `after` of 0 to 50 ms.
 
     Most have `idle: advance`, and a byte limit that no batch reaches.
     """
@@ -92,6 +98,10 @@ def specs() -> st.SearchStrategy[JoinSpec]:
 
 
 def _specs(parts: int) -> st.SearchStrategy[JoinSpec]:
+    return st.sampled_from(_ROWS).flatmap(lambda rows: _joins(parts, *rows))
+
+
+def _joins(parts: int, policy: Policy, kind: JoinType) -> st.SearchStrategy[JoinSpec]:
     return st.builds(
         JoinSpec,
         name=st.just("property"),
@@ -99,7 +109,8 @@ def _specs(parts: int) -> st.SearchStrategy[JoinSpec]:
         right=sides("right", parts),
         before_ms=st.integers(0, 50),
         after_ms=st.integers(0, 50),
-        policy=st.sampled_from(Policy),
+        policy=st.just(policy),
+        type=st.just(kind),
         producer_delay_ms=st.sampled_from((10, 0, 100, 10_000)),
         max_future_skew_ms=st.sampled_from((1_000, 60_000)),
         idle=st.sampled_from((Idle.ADVANCE, Idle.ADVANCE, Idle.ADVANCE, Idle.HOLD)),

@@ -85,7 +85,7 @@ def write(written: Written, spec: JoinSpec, rows: pl.DataFrame) -> None:
     if main.any():
         results = rows_where(rows, main)
         out = outgoing_results(spec, OUTPUT, results, TAG)
-        written.add("rows", out)
+        written.add("rows", out.where(results["outcome"].is_in(spec.type.outcomes).to_numpy()))
         alone = is_null(results["right_offset"])
         if alone.any():
             written.add("unmatched", out.where(alone))
@@ -170,6 +170,7 @@ class Audited:
         scope = replace(
             AuditScope(
                 policy=spec.policy,
+                type=spec.type,
                 before_ms=spec.before_ms,
                 after_ms=spec.after_ms,
                 from_ms=EARLIEST,
@@ -236,10 +237,10 @@ APART = 16
 """Partitions between two simulations."""
 
 
-def joined(policy=Policy.NEAREST):
+def joined(policy=Policy.NEAREST, **changes):
     """A join of 24 left records with as many right ones; some have no match."""
     left = topic("left", [(100 + 10 * i, b"%d" % (i % 3)) for i in range(24)])
     right = topic("right", [(101 + 10 * i, b"%d" % (i % 4)) for i in range(24)])
-    simulation = AuditedSimulation(History(left, right, 400), join_spec(policy=policy))
+    simulation = AuditedSimulation(History(left, right, 400), join_spec(policy=policy, **changes))
     simulation.drain()
     return simulation

@@ -61,11 +61,12 @@ def check_rows_of_others(history, simulation, run):
     unjoined = of_other_records(history, [("right", *position) for position in run.unjoined])
     started_at = simulation.started_at["right"]
     assert sorted((p, offset) for _, p, offset in unjoined) == sorted(
-        (p, offset) for p, offset in oracle.unjoined(others, spec, expected) if offset >= started_at[p]
+        (p, offset) for p, offset in oracle.unjoined(others, spec, oracle.made(others, spec)) if offset >= started_at[p]
     )
     assert not of_other_records(history, run.late)
     for event in history.left.records():
-        assert rows[event.partition, event.offset] + dead["left", event.partition, event.offset] >= 1
+        if not spec.type.left_out:
+            assert rows[event.partition, event.offset] + dead["left", event.partition, event.offset] >= 1
         assert not (rows[event.partition, event.offset] and dead["left", event.partition, event.offset])
         found = {r.right for r in run.results if (r.left_partition, r.left_offset) == (event.partition, event.offset)}
         assert found <= oracle.possible(event, history, spec)

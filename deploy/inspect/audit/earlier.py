@@ -22,7 +22,7 @@ from joins.spec import JoinSpec
 from teacup.base.times import LATEST_MS
 from teacup.kafka.delivery.provenance import BatchTag
 
-MATCHING = ("before_ms", "after_ms", "policy", "outliers", "left.disorder_ms", "right.disorder_ms")
+MATCHING = ("before_ms", "after_ms", "policy", "type", "outliers", "left.disorder_ms", "right.disorder_ms")
 """Two joins may differ in these and still read records alike."""
 UNREADABLE = "its checkpoint cannot be read"
 

@@ -160,6 +160,7 @@ def scope_of(job: JoinJob, history: PlanHistory, found: Plan, earlier: Earlier, 
     lookup = isinstance(spec, LookupSpec)
     return AuditScope(
         policy=spec.policy,
+        type=spec.type,
         before_ms=spec.before_ms,
         after_ms=spec.after_ms,
         from_ms=from_ms,

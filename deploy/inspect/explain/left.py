@@ -308,7 +308,15 @@ class LeftAnswers:
                 "drops a row whose id another row of the batch has (`output.deduplicate`); ids must be unique"
             )
         else:
-            self._of.note(f"it has no row in {output}, and should have one: batch {answer.number} is done")
+            deduced = self._by_plans(answer)
+            if deduced.outcome in self._spec.type.left_out:
+                self._of.note(f"it has no row: `type: {self._spec.type}` leaves {deduced.outcome} records out")
+            elif deduced.outcome is not Outcome.UNKNOWN or not self._spec.type.left_out:
+                self._of.note(f"it has no row in {output}, and should have one: batch {answer.number} is done")
+        return self._by_plans(answer)
+
+    def _by_plans(self, answer: LeftAnswer) -> LeftAnswer:
+        """Returns the answer with the outcome that it must have by the plans, if they tell."""
         if answer.read.after is None:
             return answer
         if any(candidate.match_reason is MatchReason.WON for candidate in answer.candidates):

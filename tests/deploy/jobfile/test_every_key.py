@@ -48,6 +48,7 @@ OTHER: dict[str, Any] = {
     "keep": ["header:kept"],
     "format": "json",
     "policy": "all",
+    "type": "inner",
     "path": "shuffled",
     "buckets": 9,
     "idle": "hold",

@@ -38,7 +38,7 @@ def never_joined(simulation):
     """The right records from right's start on that appear in no row of the oracle."""
     history, spec = History(simulation.left.history, simulation.right.history), simulation.spec
     start = simulation.started_at["right"]
-    positions = oracle.unjoined(history, spec, oracle.join(history, spec))
+    positions = oracle.unjoined(history, spec, oracle.made(history, spec))
     return sorted((p, offset) for p, offset in positions if offset >= start[p])
 
 

@@ -62,9 +62,11 @@ def _content(
         def says(text: Digests) -> Any:
             return (text.value == seen.value) & (text.size == seen.size)
 
-        good = says(head.then(right).then(ends[""]))
-        altered = matched & right_there & ~good
         none = head.then(of_text(NO_RIGHT))
+        if scope.type.left_alone:
+            altered = matched & ~says(none.then(ends[""]))
+        else:
+            altered = matched & right_there & ~says(head.then(right).then(ends[""]))
         said = np.full(count, -1)
         for at, reason in enumerate(REASONS):
             said[~matched & says(none.then(ends[reason]))] = at
@@ -81,7 +83,7 @@ def _content(
             fits |= forgotten
             db.insert("forgotten", pa.table({"lpos": numbers("lpos")[forgotten]}))
         why.append((~matched & (said >= 0) & ~fits, WRONG_OUTCOME, "it is unmatched for another reason than it says"))
-        unread = int((matched & ~right_there).sum())
+        unread = 0 if scope.type.left_alone else int((matched & ~right_there).sum())
     taken = np.zeros(count, bool)
     for mask, kind, text in why:
         fresh = np.asarray(mask) & ~taken

@@ -5,6 +5,10 @@ best       the right record of each judged left one, by at most two ASOF joins: 
 lenient    left records whose result is not simply `best`: late, not waiting for right, or with doubtful candidates;
            each is judged by itself, with all of its candidates (`deploy.inspect.audit.judging.choice`)
 judgements one row for each judged left record that has rows: whether its result is fine, and checked strictly
+
+A left record without a row stands among the others if the join's type leaves rows out, as unmatched (of `anti`: as
+matched with any record). Whether it was late, its copy in the topic of late records says, if there is one; without that
+topic it may have been.
 """
 
 from __future__ import annotations
@@ -20,8 +24,10 @@ from deploy.inspect.audit.judging.database import AuditTables
 from deploy.inspect.audit.judging.scope import OFFSET, AuditScope
 from deploy.inspect.audit.plan_history import BEFORE
 from deploy.inspect.audit.records import SHIFT
-from joins.spec import Policy
+from joins.spec import JoinType, Policy
 
+MATCHED = frozenset({-1})
+"""Of `anti`: some right record, whichever it is."""
 _ANSWERS = pa.schema(
     [("pos", pa.int64()), ("fine", pa.bool_()), ("sole", pa.bool_()), ("expected", pa.list_(pa.int64()))]
 )
@@ -88,6 +94,16 @@ def judge_rows(db: AuditTables, scope: AuditScope) -> int:
         """
     )
     _per_left(db, scope)
+    if scope.type.left_out and scope.is_complete("output"):
+        copied = "j.pos IN (SELECT pos FROM copies WHERE role = 'late' AND is_left)"
+        late = copied if "late" in scope.topics and scope.is_complete("late") else "true"
+        db.run(
+            f"""
+            INSERT INTO per_left SELECT j.pos, 0, {int(scope.type is JoinType.ANTI)}, NULL, {late}, NULL
+            FROM judged j ANTI JOIN per_left p ON p.lpos = j.pos
+            WHERE j.dead IS NULL AND j.pos NOT IN (SELECT pos FROM refused)
+            """
+        )
     db.run(
         """
         INSERT INTO faults SELECT 'wrong outcome', 'output', p.spot, j.pos, p.rpos, NULL, j.t,
@@ -121,7 +137,7 @@ def judge_rows(db: AuditTables, scope: AuditScope) -> int:
         f"""
         CREATE OR REPLACE TABLE cases AS
         SELECT j.pos, j.t, j.meets, {number} AS number,
-            j.expiry, {waited} AS waited, j.older, p.rpos, p.matched, p.spot,
+            j.expiry, {waited} AS waited, j.older, p.rpos, p.matched, p.spot, p.n,
             j.late OR (j.number = {BEFORE} AND p.late) AS late, o.lpos IS NOT NULL AS forgotten,
             ({lenient}) AS lenient, s.pos IS NOT NULL AS special
         FROM judged j JOIN per_left p ON p.lpos = j.pos
@@ -133,6 +149,7 @@ def judge_rows(db: AuditTables, scope: AuditScope) -> int:
         _all_pairs(db, scope)
     else:
         _single(db, scope)
+    _left_out(db, scope)
     return repeated
 
 
@@ -221,10 +238,11 @@ def _foreign(db: AuditTables, scope: AuditScope) -> None:
 
 def _single(db: AuditTables, scope: AuditScope) -> None:
     """Judges the results under policies that choose one record."""
+    same = "(c.n > 0) = (b.best IS NULL)" if scope.type is JoinType.ANTI else "c.rpos IS NOT DISTINCT FROM b.best"
     db.run(
-        """
+        f"""
         CREATE OR REPLACE TABLE results AS
-        SELECT c.*, b.best, c.rpos IS NOT DISTINCT FROM b.best AS same
+        SELECT c.*, b.best, {same} AS same
         FROM cases c LEFT JOIN best b ON b.pos = c.pos
         """
     )
@@ -287,16 +305,38 @@ def _all_pairs(db: AuditTables, scope: AuditScope) -> None:
 
 def _wrong(db: AuditTables, scope: AuditScope) -> None:
     db.run(
-        """
+        f"""
         INSERT INTO faults SELECT
-            CASE WHEN matched > 0 AND len(wanted) > 0 THEN 'wrong right' ELSE 'wrong outcome' END,
+            CASE WHEN n = 0 THEN 'missing' WHEN matched > 0 AND len(wanted) > 0 THEN 'wrong right'
+                ELSE 'wrong outcome' END,
             'output', spot, pos, rpos, wanted, t,
-            CASE WHEN matched = 0 THEN 'it is unmatched, and the join matches it'
+            CASE WHEN n = 0 AND matched = 0 THEN 'it has no row, and the join matches it'
+                WHEN n = 0 THEN 'it has no row, and nothing pairs with it'
+                WHEN matched = 0 THEN 'it is unmatched, and the join matches it'
                 WHEN len(wanted) = 0 THEN 'it is matched, and nothing pairs with it'
                 ELSE 'the join gives it another right record' END
-        FROM (SELECT *, list_filter(expected, lambda x: x IS NOT NULL) AS wanted FROM judgements WHERE NOT fine)
+        FROM (SELECT *, list_filter(expected, lambda x: x IS NOT NULL) AS wanted FROM judgements
+            WHERE NOT fine AND NOT ({_is_left_out(scope)}))
         """
     )
+
+
+def _left_out(db: AuditTables, scope: AuditScope) -> None:
+    """Finds rows that the join's type leaves out."""
+    for outcome in scope.type.left_out:
+        db.run(
+            f"""
+            INSERT INTO faults SELECT 'wrong outcome', 'output', spot, pos, rpos, NULL, t,
+                'it is {outcome}, and `type: {scope.type}` leaves such rows out'
+            FROM judgements WHERE NOT older AND {_is_left_out(scope)}
+            """
+        )
+
+
+def _is_left_out(scope: AuditScope) -> str:
+    """Returns, in SQL, whether a judgement is about a row that the join's type leaves out."""
+    outcomes = {"matched": "matched > 0", "unmatched": "matched = 0"}
+    return f"n > 0 AND ({' OR '.join(outcomes[of] for of in scope.type.left_out) or 'false'})"
 
 
 def _older(db: AuditTables, scope: AuditScope) -> None:
@@ -330,15 +370,18 @@ def _ask(db: AuditTables, scope: AuditScope, which: str) -> None:
             got.setdefault(pos, set()).update(() if rpos is None else (rpos,))
     answers: list[tuple[int, bool, bool, list[int]]] = []
     for pos, lines in groupby(db.tuples(query), key=lambda line: line[0]):
-        answers.append(_answer(scope, pos, list(lines), frozenset(got.get(pos, ()))))
+        answers.append(_answer(scope, pos, list(lines), None if pos not in got else frozenset(got[pos])))
     columns = map(list, zip(*answers, strict=True))
     db.insert("answers", pa.table(dict(zip(_ANSWERS.names, columns, strict=True)), schema=_ANSWERS))
 
 
 def _answer(
-    scope: AuditScope, pos: int, lines: Sequence[tuple[Any, ...]], got: frozenset[int]
+    scope: AuditScope, pos: int, lines: Sequence[tuple[Any, ...]], got: frozenset[int] | None
 ) -> tuple[int, bool, bool, list[int]]:
-    """Returns the position, whether the result may be right, whether only one may be, and the result of the join."""
+    """Returns the position, whether the result may be right, whether only one may be, and the result of the join.
+
+    got   the right records of its rows; None: it has no row
+    """
     _, time_ms, number, expiry_ms, late, waited, *_ = lines[0]
     known = number != BEFORE
     left = LeftCase(time_ms, number if known else None, expiry_ms, bool(late), bool(waited))
@@ -348,6 +391,11 @@ def _answer(
         # Those that may have been late and whose batch is known were read by later batches.
         if rpos is not None and (known or sure or rnumber == BEFORE)
     ]
-    fine = allowed(scope.policy, left, candidates, got)
-    sole = known or (not scope.all_pairs and len(possible(scope.policy, left, candidates)) == 1)
+    results = set() if scope.all_pairs else possible(scope.policy, left, candidates)
+    if scope.type is JoinType.ANTI:
+        results = {one and MATCHED for one in results}
+        fine = (MATCHED if got is None else got) in results
+    else:
+        fine = allowed(scope.policy, left, candidates, got or frozenset())
+    sole = known or len(results) == 1
     return pos, fine, sole, sorted(expected(scope.policy, left, candidates))

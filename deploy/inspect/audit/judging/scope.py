@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from deploy.inspect.audit.records import SHIFT
-from joins.spec import Policy
+from joins.spec import JoinType, Policy
 from teacup.base.times import LATEST_MS
 
 OFFSET = (1 << SHIFT) - 1
@@ -84,6 +84,7 @@ class AuditScope:
     after_ms: int
     from_ms: int
     to_ms: int
+    type: JoinType = JoinType.LEFT
     envelopes: bool = True
     once: bool = True
     copies_once: bool = True

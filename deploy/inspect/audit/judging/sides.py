@@ -6,6 +6,7 @@ from deploy.inspect.audit.judging.database import AuditTables
 from deploy.inspect.audit.judging.scope import OFFSET, AuditScope
 from deploy.inspect.audit.plan_history import BEFORE, UNREAD
 from deploy.inspect.audit.records import SHIFT
+from joins.spec import JoinType
 from teacup.kafka.headers import TOMBSTONE
 
 
@@ -148,7 +149,7 @@ def _late(db: AuditTables, scope: AuditScope) -> None:
         SELECT j.pos, j.t, j.vh, j.okh, j.number, j.twice,
             CASE WHEN j.number = {BEFORE} THEN coalesce(p.late, false) ELSE j.late END AS late
         FROM judged j LEFT JOIN per_left p ON p.lpos = j.pos
-        WHERE j.dead IS NULL AND (p.lpos IS NOT NULL OR j.number <> {BEFORE})
+        WHERE j.dead IS NULL AND (coalesce(p.n, 0) > 0 OR j.number <> {BEFORE})
         """
     )
     _side(db, scope, "late", True, "late_left", "r.late", "NOT r.late", "'late'")
@@ -196,6 +197,6 @@ def _unjoined(db: AuditTables, scope: AuditScope) -> None:
         FROM judged_right r LEFT JOIN joined_right j ON j.pos = r.pos
         """
     )
-    known = not scope.lookup and scope.is_complete("output")
+    known = not scope.lookup and scope.type is not JoinType.ANTI and scope.is_complete("output")
     expected = "r.ended AND NOT r.joined AND NOT r.unread" if known else "false"
     _side(db, scope, "unjoined", False, "ended_right", expected, "r.by_this OR r.dead IS NOT NULL", "'unjoined'")
