@@ -1,11 +1,11 @@
 """The one place that puts parts together: the `teacup` command, job files, the runner of jobs.
 
-From top to bottom; each room imports only those below it. `jobs` (which runs) and `inspect` (which looks) stand beside
-each other, and know nothing of each other:
+From top to bottom; each room imports only those below it. `jobs` (which runs) and `inspection` (which looks) stand
+beside each other, and know nothing of each other:
 
 cli/         the `teacup` command
 jobs/        one runner, and a module for each kind of job
-inspect/     `teacup audit`, `explain`, `status`: looks at jobs that run elsewhere, and at their rows
+inspection/  `teacup audit`, `explain`, `status`: looks at jobs that run elsewhere, and at their rows
 kinds/       what a kind of job gives to whoever runs it or looks at it
 check/       `teacup check`: what a job would meet
 checkpoint/  a job's checkpoint: who may write in it, what it says, and our files in it

@@ -6,13 +6,8 @@ Every option of `teacup run` is accepted. Teacup must be installed for the inter
 
 from __future__ import annotations
 
-import os
 import sys
 from collections.abc import Sequence
-
-_FOLDER = os.path.dirname(os.path.abspath(__file__))
-sys.path[:] = [path for path in sys.path if os.path.abspath(path) != _FOLDER]
-"""Python puts a script's folder first; there, `deploy.inspect` would be taken for Python's `inspect`."""
 
 
 def main(arguments: Sequence[str]) -> None:

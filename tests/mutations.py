@@ -43,7 +43,7 @@ PROPERTIES = "tests/joins/window/test_join_properties.py"
 RECEIPT = "teacup/kafka/delivery/receipt.py"
 DELIVERY = "teacup/kafka/delivery/delivery.py"
 LOSSES = "teacup/kafka/log/losses.py"
-AUDIT = "tests/deploy/inspect/audit/test_compare.py"
+AUDIT = "tests/deploy/inspection/audit/test_compare.py"
 
 MUTATIONS = (
     Mutation(
@@ -203,7 +203,7 @@ MUTATIONS = (
     Mutation(
         "results delivered and refused add up",
         "deploy/output/accounts.py",
-        "if self.results != self.delivered + refused:",
+        "if self.results != self.delivered + refused + self.left_out:",
         "if False:",
         "tests/deploy/output",
     ),
@@ -265,36 +265,36 @@ MUTATIONS = (
     ),
     Mutation(
         "an audit finds a left record without a row",
-        "deploy/inspect/audit/judging/joined.py",
-        "WHERE j.dead IS NULL AND j.pos NOT IN (SELECT pos FROM refused)",
-        "WHERE false",
+        "deploy/inspection/audit/judging/joined.py",
+        "j.t, 'it has no row'\n            FROM judged j",
+        "j.t, 'it has no row'\n            FROM (SELECT * FROM judged WHERE false) j",
         AUDIT,
     ),
     Mutation(
         "an audit finds a row that is there twice",
-        "deploy/inspect/audit/judging/joined.py",
+        "deploy/inspection/audit/judging/joined.py",
         'else "nth_of_left > 1"',
         'else "false"',
         AUDIT,
     ),
     Mutation(
         "an audit decides a tie of two equally near records",
-        "deploy/inspect/audit/judging/joined.py",
+        "deploy/inspection/audit/judging/joined.py",
         "j.t - b.t <= f.t - j.t",
         "j.t - b.t < f.t - j.t",
         AUDIT,
     ),
     Mutation(
         "an audit decides a tie by the smallest position",
-        "deploy/inspect/audit/judging/joined.py",
+        "deploy/inspection/audit/judging/joined.py",
         "min(pos) AS first",
         "max(pos) AS first",
         AUDIT,
     ),
     Mutation(
         "an audit compares what rows say",
-        "deploy/inspect/audit/judging/contents.py",
-        "altered = matched & right_there & ~good",
+        "deploy/inspection/audit/judging/contents.py",
+        'altered = matched & right_there & ~says(head.then(right).then(ends[""]))',
         "altered = matched & ~matched",
         AUDIT,
     ),

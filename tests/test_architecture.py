@@ -15,7 +15,7 @@ from tests.support.packages import MAY_IMPORT, ROOT, docstring, imports, is_ours
 PURE_LIBRARIES = {"msgspec", "numpy", "pyarrow", "polars", "pydantic", "pydantic_core"}
 ALSO = {
     "teacup.kafka.records.json_text": {"duckdb", "os", "threading"},
-    "deploy.inspect.audit.judging.database": {"duckdb"},
+    "deploy.inspection.audit.judging.database": {"duckdb"},
     "joins.testing.strategies": {"hypothesis"},
 }
 """What else a pure module may use: DuckDB reads JSON, in memory, with a connection for each thread, and compares tables
@@ -166,9 +166,17 @@ def test_what_runs_a_job_and_what_looks_at_one_know_nothing_of_each_other(capsys
     with capsys.disabled():
         print(f"\n{len(arrows)} arrows between the rooms of deploy")
 
-    assert not {("jobs", "inspect"), ("inspect", "jobs")} & arrows
-    assert not [room for room, other in arrows if other == "inspect" and room != "cli"]
+    assert not {("jobs", "inspection"), ("inspection", "jobs")} & arrows
+    assert not [room for room, other in arrows if other == "inspection" and room != "cli"]
     assert len(arrows) <= 45
+
+
+def test_nothing_in_deploy_shadows_the_standard_library():
+    """`spark-submit deploy/submit.py` puts `deploy` first on `sys.path`."""
+    beside_the_script = {path.stem for path in (ROOT / "deploy").iterdir()}
+
+    assert "submit" in beside_the_script
+    assert not beside_the_script & sys.stdlib_module_names
 
 
 def test_only_the_strategies_need_hypothesis():

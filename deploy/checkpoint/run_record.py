@@ -1,7 +1,8 @@
 """Who ran on a checkpoint last, how that ended, and the newest warnings: its small file `teacup.run`.
 
-It is for those who look at a job from elsewhere (`deploy.inspect.status`); the job itself never reads it. A run writes
-the file in its own thread when it starts, when its state changes (`deploy.watch.life`), after a warning, and when it
+It is for those who look at a job from elsewhere (`deploy.inspection.status`); the job itself never reads it. A run
+writes the file in its own thread when it starts, when its state changes (`deploy.watch.life`), after a warning, and
+when it
 ends: no batch waits for a slow file system, and a file that cannot be written is no error of the job. Warnings are
 written at most every `EVERY_S` seconds, states every `CHANGES_S`. A killed process leaves a start without an end.
 

@@ -260,7 +260,7 @@ def explain(
     assignments: Assignments = None,
 ) -> None:
     """Explain why a record was matched or not, and where its row is. Only reads; the job may be running."""
-    from deploy.inspect.explain.command import Question, explain_of
+    from deploy.inspection.explain.command import Question, explain_of
 
     log_look(logging.ERROR)  # the answer itself says what cannot be known
     question = Question(key=key, left=left, right=right, count=count, until=until, most=most)

@@ -20,7 +20,7 @@ from deploy.errors import DeployError, code_of_look
 from teacup.base.errors import ExitCode
 
 if TYPE_CHECKING:
-    from deploy.inspect.audit.findings import Findings
+    from deploy.inspection.audit.findings import Findings
     from deploy.jobfile.job import CommonJob
 
 
@@ -82,7 +82,7 @@ def audit_of(job: CommonJob | None, job_file: Path, asked: AuditRequest) -> Exit
 
     from deploy.check.access import explained
     from deploy.check.uses import to_audit
-    from deploy.inspect.audit.run import audit
+    from deploy.inspection.audit.run import audit
     from teacup.kafka.log.admin import LOOK_WITHIN_S, wait_for_brokers
 
     try:
@@ -111,7 +111,7 @@ def audit_of(job: CommonJob | None, job_file: Path, asked: AuditRequest) -> Exit
 
 
 def _report(path: Path, found: Findings) -> None:
-    from deploy.inspect.audit.page import page
+    from deploy.inspection.audit.page import page
 
     path.write_text(page(found), encoding="utf-8")
 

@@ -15,7 +15,7 @@ from teacup.base.errors import ExitCode, SettingsInvalid
 from teacup.base.times import duration_ms
 
 if TYPE_CHECKING:
-    from deploy.inspect.status.row import Row
+    from deploy.inspection.status.row import Row
 
 EVERY_S = 2.0
 
@@ -66,8 +66,8 @@ def status_of(
 ) -> ExitCode:
     """Prints the state of the jobs; returns the exit code of the first with a problem."""
     log_look(logging.CRITICAL)  # errors are in the rows
-    from deploy.inspect.status.look import look_at_all
-    from deploy.inspect.status.table import exit_code
+    from deploy.inspection.status.look import look_at_all
+    from deploy.inspection.status.table import exit_code
 
     show = _json if as_json else _table
     try:
@@ -87,7 +87,7 @@ def status_of(
 
 
 def _json(rows: Sequence[Row], limit_ms: int | None, watch: bool) -> None:
-    from deploy.inspect.status.table import lines
+    from deploy.inspection.status.table import lines
 
     for line in lines(rows, limit_ms):
         typer.echo(line)
@@ -96,7 +96,7 @@ def _json(rows: Sequence[Row], limit_ms: int | None, watch: bool) -> None:
 def _table(rows: Sequence[Row], limit_ms: int | None, watch: bool) -> None:
     from rich.console import Console
 
-    from deploy.inspect.status.table import WIDTH, looked_at, table
+    from deploy.inspection.status.table import WIDTH, looked_at, table
 
     console = Console()
     if not console.is_terminal:

@@ -12,12 +12,12 @@ import polars as pl
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from deploy.inspect.audit.judging.compare import Judgement, compare
-from deploy.inspect.audit.judging.database import AuditTables
-from deploy.inspect.audit.judging.scope import SIDE_TOPICS, AuditScope, LeftSpan, RightSpan
-from deploy.inspect.audit.plan_history import plan_history_of
-from deploy.inspect.audit.records import SHIFT, TABLES, SideTable, copies_of, rows_of
-from deploy.inspect.audit.shown_late import ShownLate
+from deploy.inspection.audit.judging.compare import Judgement, compare
+from deploy.inspection.audit.judging.database import AuditTables
+from deploy.inspection.audit.judging.scope import SIDE_TOPICS, AuditScope, LeftSpan, RightSpan
+from deploy.inspection.audit.plan_history import plan_history_of
+from deploy.inspection.audit.records import SHIFT, TABLES, SideTable, copies_of, rows_of
+from deploy.inspection.audit.shown_late import ShownLate
 from deploy.jobfile.job import Output
 from deploy.output.accounts import Accounts
 from deploy.output.routing import SideTopics, outgoing_results

@@ -4,7 +4,7 @@
     by right partition    -> one bit per right record            a shuffle of positions, not of records
     share of right        -> records without a bit, delivered    one Spark task per right partition, in offset order
 
-The scan is not the audit's (`deploy.inspect.audit.scan`), which works in one process, keeps no record that could be
+The scan is not the audit's (`deploy.inspection.audit.scan`), which works in one process, keeps no record that could be
 delivered, counts another program's rows where this job must end, and makes more of each row than its right position
 (400 ns with digests of its columns, 2,900 ns with its envelope, in place of 280 ns; CPU time).
 

@@ -20,7 +20,7 @@ from typer.testing import CliRunner
 from deploy import submit
 from deploy.cli.app import app
 from deploy.errors import code_of_look
-from deploy.inspect.explain.command import Question, explain_of
+from deploy.inspection.explain.command import Question, explain_of
 from deploy.jobfile.kinds import KINDS
 from deploy.jobfile.reference import markdown_table
 from docs.commands import COMMANDS

@@ -16,7 +16,7 @@ import yaml
 from confluent_kafka import Producer
 
 from deploy.checkpoint.run_record import last_run
-from deploy.inspect.status.look import look_at_all
+from deploy.inspection.status.look import look_at_all
 from teacup.base.errors import ExitCode
 from teacup.base.now import wall_ms
 from tests.conftest import TopicFactory

@@ -12,8 +12,8 @@ from typing import Any
 import pytest
 import yaml
 
-from deploy.inspect.status.look import look_at_all
-from deploy.inspect.status.row import State
+from deploy.inspection.status.look import look_at_all
+from deploy.inspection.status.row import State
 from deploy.jobs.runner import ended
 from teacup.base.errors import ExitCode
 from teacup.base.now import wall_ms

@@ -9,11 +9,11 @@ import duckdb
 import pytest
 import yaml
 
-from deploy.inspect.audit.run import audit
+from deploy.inspection.audit.run import audit
 from deploy.jobfile.load import load_job
 from joins.spec import JoinType
 from teacup.base.errors import ExitCode
-from tests.deploy.inspect.explain.asking import answers
+from tests.deploy.inspection.explain.asking import answers
 from tests.deploy.jobs.filling import START_MS
 from tests.support.jobprocess import records
 from tests.support.sparkjoin import Put, produce

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from deploy.inspect.audit.run import audit
-from deploy.inspect.explain.answers import Explainer
-from deploy.inspect.explain.as_json import for_machines
+from deploy.inspection.audit.run import audit
+from deploy.inspection.explain.answers import Explainer
+from deploy.inspection.explain.as_json import for_machines
 from tests.crash.traffic import START_MS
 from tests.deploy.jobs.rewind.histories import Position, Rewound, pairs
 

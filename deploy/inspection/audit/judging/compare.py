@@ -1,0 +1,144 @@
+"""Every verdict of an audit: what should have been written, and what was, in SQL. Pure.
+
+It starts from four tables (`deploy.inspection.audit.records`): `lefts`, `rights`, `rows`, `copies`. Then, in this
+order:
+
+    judged.py    which records are judged
+    contents.py  what rows say
+    joined.py    the join, and the rows beside it
+    sides.py     the side topics
+
+Faults are gathered in a table; a `Judgement` holds its rows, and counts by minute.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from deploy.inspection.audit.findings import KINDS, Fault, Minute, Spot
+from deploy.inspection.audit.judging.contents import compare_contents
+from deploy.inspection.audit.judging.database import AuditTables
+from deploy.inspection.audit.judging.joined import elsewhere, join_again, judge_rows
+from deploy.inspection.audit.judging.judged import judge_what
+from deploy.inspection.audit.judging.scope import AuditScope
+from deploy.inspection.audit.judging.sides import judge_copies
+from deploy.inspection.audit.records import spot_of
+from teacup.kafka.headers import TOMBSTONE
+
+MINUTE_MS = 60_000
+
+
+@dataclass(frozen=True, slots=True)
+class Judgement:
+    """What was found; at most `most` faults of each kind.
+
+    side     by side topic and by side: how many of the judged records have a copy there
+    unread   rows whose right record was not read, so that their values were not compared
+    timeless   records without a time that were counted because they lie between records of the range
+    elsewhere   direct path: unmatched left records whose key has a right record in another partition
+    """
+
+    strict: int
+    allowed: int
+    outcomes: Mapping[str, int]
+    side: Mapping[str, Mapping[str, int]]
+    repeated: int
+    counts: Mapping[str, int]
+    faults: Sequence[Fault]
+    minutes: Sequence[Minute]
+    unread: int
+    elsewhere: int = 0
+    timeless: int = 0
+
+
+def compare(
+    db: AuditTables, scope: AuditScope, most: int = 20, tell: Callable[[str], None] = lambda _: None
+) -> Judgement:
+    """Judges everything, given the four tables. `tell` is called with the name of each next step."""
+    tell("which records are judged")
+    judge_what(db, scope)
+    tell("contents of rows")
+    unread = compare_contents(db, scope)
+    tell("the join")
+    join_again(db, scope)
+    tell("rows")
+    repeated = judge_rows(db, scope)
+    tell("side topics")
+    judge_copies(db, scope)
+    tell("what was found")
+    return _summed(db, scope, most, repeated, unread)
+
+
+def _side_counts(db: AuditTables, scope: AuditScope) -> dict[str, dict[str, int]]:
+    """Counts records, not copies, whenever the copy was written, so that these counts fit the outcomes."""
+    found: dict[str, dict[str, int]] = {role: {} for role in scope.topics}
+    for name, judged, is_left in (("left", "judged", "c.is_left"), ("right", "judged_right", "NOT c.is_left")):
+        by_feeder = scope.lookup and name == "right"
+        roles = [role for role in found if not (by_feeder and role in ("dead_letter", "late"))]
+        counted = db.all(
+            f"SELECT c.role, count(DISTINCT c.pos) FROM copies c JOIN {judged} r ON r.pos = c.pos "
+            f"WHERE {is_left} GROUP BY 1"
+        )
+        for role, count in counted:
+            if role in roles:
+                found[role][name] = count
+    return found
+
+
+def _summed(db: AuditTables, scope: AuditScope, most: int, repeated: int, unread: int) -> Judgement:
+    db.run(
+        "CREATE OR REPLACE TABLE numbered AS "
+        "SELECT *, row_number() OVER (PARTITION BY kind ORDER BY t, lpos, rpos, spot) AS nth FROM faults"
+    )
+    counted = dict(db.all("SELECT kind, count(*) FROM faults GROUP BY 1"))
+    found = db.all(
+        f"SELECT kind, role, spot, lpos, rpos, expected, t, why FROM numbered WHERE nth <= {most} ORDER BY kind, nth"
+    )
+    minutes: dict[int | None, dict[str, Any]] = {}  # None: the minute of records without a time
+    for minute, strict, more in db.all(
+        f"SELECT t // {MINUTE_MS}, count(*) FILTER (strictly), count(*) FILTER (NOT strictly) "
+        "FROM judgements GROUP BY 1"
+    ):
+        minutes[minute] = {"strict": strict, "allowed": more, "faults": {}}
+    for minute, dead in db.all(f"SELECT t // {MINUTE_MS}, count(*) FROM judged WHERE dead IS NOT NULL GROUP BY 1"):
+        minutes.setdefault(minute, {"strict": 0, "allowed": 0, "faults": {}})["strict"] += dead
+    for minute, kind, count in db.all(f"SELECT t // {MINUTE_MS}, kind, count(*) FROM faults GROUP BY ALL"):
+        minutes.setdefault(minute, {"strict": 0, "allowed": 0, "faults": {}})["faults"][kind] = count
+    outcomes = {
+        "matched": db.one("SELECT count(*) FROM judgements WHERE matched > 0"),
+        "unmatched": db.one("SELECT count(*) FROM judgements WHERE matched = 0"),
+        "dead_letter": db.one("SELECT count(*) FROM judged WHERE dead IS NOT NULL OR pos IN (SELECT pos FROM refused)"),
+    }
+    if "left" in scope.skips:
+        outcomes["skipped"] = db.one(f"SELECT count(*) FROM judged WHERE dead = '{TOMBSTONE}'")
+        outcomes["dead_letter"] -= outcomes["skipped"]
+    return Judgement(
+        strict=sum(one["strict"] for one in minutes.values()),
+        allowed=sum(one["allowed"] for one in minutes.values()),
+        outcomes=outcomes,
+        side=_side_counts(db, scope),
+        repeated=repeated,
+        counts={kind: counted[kind] for kind in KINDS if counted.get(kind)},
+        faults=[_fault(scope, *line) for line in found],
+        minutes=[
+            Minute(None if minute is None else minute * MINUTE_MS, **one)
+            for minute, one in sorted(minutes.items(), key=lambda one: (one[0] is None, one[0]))
+        ],
+        unread=unread,
+        elsewhere=elsewhere(db, scope),
+        timeless=sum(db.one(f"SELECT count(*) FROM {judged} WHERE t IS NULL") for judged in ("judged", "judged_right")),
+    )
+
+
+def _fault(
+    scope: AuditScope, kind: str, role: str, spot: Any, lpos: Any, rpos: Any, expected: Any, time_ms: Any, why: str
+) -> Fault:
+    topic = scope.output if role == "output" else scope.topics[role]
+    at, left, right = (_spot(one) for one in (spot, lpos, rpos))
+    return Fault(kind, topic, why, time_ms, at, left, right, tuple(spot_of(one) for one in expected or ()))
+
+
+def _spot(position: int | None) -> Spot | None:
+    return None if position is None or position < 0 else spot_of(position)

@@ -1,0 +1,106 @@
+"""What rows say, compared with their records by digests, without reading either again. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+
+from deploy.inspection.audit.digests import Digests, of_text
+from deploy.inspection.audit.findings import ALTERED, WRONG_OUTCOME
+from deploy.inspection.audit.judging.database import AuditTables
+from deploy.inspection.audit.judging.scope import AuditScope
+from deploy.inspection.audit.texts import BETWEEN, NO_RIGHT, REASONS, tails
+
+
+def compare_contents(db: AuditTables, scope: AuditScope) -> int:
+    """Compares each row with its records by digests, and notes rows which say that the store may have lost their match.
+
+    Returns how many rows have right records that were not read.
+    """
+    db.run("CREATE OR REPLACE TABLE forgotten (lpos BIGINT)")
+    query = """
+        SELECT r.spot, r.lpos, r.rpos, r.h, r.len, r.kh, r.ts, r.late,
+            j.h AS jh, j.len AS jlen, j.kh AS jkh, j.t, j.late AS jlate, j.number, j.stalled, j.older,
+            x.h AS xh, x.len AS xlen, x.pos IS NOT NULL AND x.kept AND x.dead IS NULL AS xthere
+        FROM rows r JOIN judged j ON j.pos = r.lpos AND j.dead IS NULL LEFT JOIN rights x ON x.pos = r.rpos
+    """
+    ends = tails()
+    between = of_text(BETWEEN)
+    return sum(_content(db, scope, batch, ends, between) for batch in db.batches(query))
+
+
+def _content(
+    db: AuditTables, scope: AuditScope, batch: pa.RecordBatch, ends: Mapping[str, Digests], between: Digests
+) -> int:
+    of = {name: batch.column(name) for name in batch.schema.names}
+
+    def numbers(name: str, kind: Any = np.int64) -> Any:
+        return of[name].fill_null(False if kind is bool else 0).to_numpy(zero_copy_only=False).astype(kind, copy=False)
+
+    null_key = of["jkh"].is_null().to_numpy(zero_copy_only=False)
+    matched = of["rpos"].is_valid().to_numpy(zero_copy_only=False)
+    known = numbers("number") >= 0
+    count = batch.num_rows
+    why: list[tuple[Any, str, str]] = []  # mask, kind, text
+    unread = 0
+    lied = known & (numbers("jlate", bool) != numbers("late", bool))
+    why.append((lied, ALTERED, "its header `teacup.late` says otherwise than its batch"))
+    if scope.envelopes:
+        keys = (numbers("kh", np.uint64) != numbers("jkh", np.uint64)) | (
+            of["kh"].is_null().to_numpy(zero_copy_only=False) != null_key
+        )
+        why.append((keys, ALTERED, "its key is not the join key of its left record"))
+        why.append((numbers("ts") != numbers("t"), ALTERED, "its time is not that of its left record"))
+        head = Digests(numbers("jh", np.uint64), numbers("jlen")).then(between)
+        right = Digests(numbers("xh", np.uint64), numbers("xlen"))
+        right_there = numbers("xthere", bool)
+        seen = Digests(numbers("h", np.uint64), numbers("len"))
+
+        def says(text: Digests) -> Any:
+            return (text.value == seen.value) & (text.size == seen.size)
+
+        none = head.then(of_text(NO_RIGHT))
+        if scope.type.left_alone:
+            altered = matched & ~says(none.then(ends[""]))
+        else:
+            altered = matched & right_there & ~says(head.then(right).then(ends[""]))
+        said = np.full(count, -1)
+        for at, reason in enumerate(REASONS):
+            said[~matched & says(none.then(ends[reason]))] = at
+        altered |= ~matched & (said < 0)
+        why.append((altered, ALTERED, "its value is not that of its records"))
+        number = {reason: at for at, reason in enumerate(REASONS)}
+        stalled = numbers("t") >= numbers("stalled")
+        fits = np.where(null_key, said == number["null_key"], False)
+        early = stalled | (~known & scope.gives_up) | numbers("older", bool)
+        fits |= ~null_key & (said == number["right_stalled"]) & early
+        fits |= ~null_key & (said == number["no_candidate"]) & ~(known & stalled)
+        if scope.forgets:
+            forgotten = said == number["no_longer_stored"]
+            fits |= forgotten
+            db.insert("forgotten", pa.table({"lpos": numbers("lpos")[forgotten]}))
+        why.append((~matched & (said >= 0) & ~fits, WRONG_OUTCOME, "it is unmatched for another reason than it says"))
+        unread = 0 if scope.type.left_alone else int((matched & ~right_there).sum())
+    taken = np.zeros(count, bool)
+    for mask, kind, text in why:
+        fresh = np.asarray(mask) & ~taken
+        taken |= fresh
+        if fresh.any():
+            _faults(db, batch.filter(pa.array(fresh)), kind, text)
+    return unread
+
+
+def _faults(db: AuditTables, batch: pa.RecordBatch, kind: str, why: str) -> None:
+    count = batch.num_rows
+    columns = {
+        "kind": pa.array([kind] * count),
+        "role": pa.array(["output"] * count),
+        **{name: batch.column(name) for name in ("spot", "lpos", "rpos")},
+        "expected": pa.nulls(count, pa.list_(pa.int64())),
+        "t": batch.column("t"),
+        "why": pa.array([why] * count),
+    }
+    db.insert("faults", pa.table(columns))

@@ -1,0 +1,401 @@
+"""The join by brute force, compared with the rows: which are missing, doubled, foreign, or joined otherwise. Pure.
+
+moments    right records that surely took part, by key and time: the smallest and the largest position
+best       the right record of each judged left one, by at most two ASOF joins: no hot key makes it quadratic
+lenient    left records whose result is not simply `best`: late, not waiting for right, or with doubtful candidates;
+           each is judged by itself, with all of its candidates (`deploy.inspection.audit.judging.choice`)
+judgements one row for each judged left record that has rows: whether its result is fine, and checked strictly
+
+A left record without a row stands among the others if the join's type leaves rows out, as unmatched (of `anti`: as
+matched with any record). Whether it was late, its copy in the topic of late records says, if there is one; without that
+topic it may have been.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from itertools import groupby
+from typing import Any
+
+import pyarrow as pa
+
+from deploy.inspection.audit.judging.choice import LeftCase, RightCandidate, allowed, expected, possible
+from deploy.inspection.audit.judging.database import AuditTables
+from deploy.inspection.audit.judging.scope import OFFSET, AuditScope
+from deploy.inspection.audit.plan_history import BEFORE
+from deploy.inspection.audit.records import SHIFT
+from joins.spec import JoinType, Policy
+
+MATCHED = frozenset({-1})
+"""Of `anti`: some right record, whichever it is."""
+_ANSWERS = pa.schema(
+    [("pos", pa.int64()), ("fine", pa.bool_()), ("sole", pa.bool_()), ("expected", pa.list_(pa.int64()))]
+)
+
+
+def join_again(db: AuditTables, scope: AuditScope) -> None:
+    """Joins the judged left records: makes `best`, or `pairs` if the policy gives a row for each pair."""
+    joined = "FROM judged WHERE dead IS NULL AND kh IS NOT NULL"
+    db.run(
+        f"""
+        CREATE OR REPLACE TABLE special AS
+        SELECT DISTINCT j.pos FROM judged j JOIN doubtful d ON d.meets = j.meets
+            AND d.t BETWEEN j.t - {scope.before_ms} AND j.t + {scope.after_ms}
+        WHERE j.dead IS NULL
+        """
+    )
+    if scope.all_pairs:
+        db.run(
+            f"""
+            CREATE OR REPLACE TABLE pairs AS
+            SELECT j.pos, r.pos AS rpos FROM (SELECT pos, t, meets {joined}) j JOIN taking r ON r.meets = j.meets
+                AND r.t BETWEEN j.t - {scope.before_ms} AND j.t + {scope.after_ms}
+            WHERE r.sure
+            """
+        )
+        return
+    db.run(
+        "CREATE OR REPLACE TABLE moments AS "
+        "SELECT meets, t, min(pos) AS first, max(pos) AS last FROM taking WHERE sure GROUP BY ALL"
+    )
+    low, high = f"j.t - {scope.before_ms}", f"j.t + {scope.after_ms}"
+    one = f"(SELECT pos, t, t - {scope.before_ms} AS low, t + {scope.after_ms} AS high, meets {joined}) j"
+    select = {
+        Policy.FIRST: f"""
+            SELECT j.pos, CASE WHEN f.t <= {high} THEN f.first END AS best
+            FROM {one} ASOF LEFT JOIN moments f ON f.meets = j.meets AND j.low <= f.t
+        """,
+        Policy.LAST: f"""
+            SELECT j.pos, CASE WHEN b.t >= {low} THEN b.last END AS best
+            FROM {one} ASOF LEFT JOIN moments b ON b.meets = j.meets AND j.high >= b.t
+        """,
+        # Nothing outside the interval; of two equally near records the earlier.
+        Policy.NEAREST: f"""
+            SELECT j.pos, CASE
+                WHEN b.t >= {low} AND b.t <= {high} AND f.t <= {high} AND f.t >= {low}
+                    THEN CASE WHEN j.t - b.t <= f.t - j.t THEN b.first ELSE f.first END
+                WHEN b.t >= {low} AND b.t <= {high} THEN b.first
+                WHEN f.t <= {high} AND f.t >= {low} THEN f.first END AS best
+            FROM {one} ASOF LEFT JOIN moments b ON b.meets = j.meets AND j.t >= b.t
+                ASOF LEFT JOIN moments f ON f.meets = j.meets AND j.t < f.t
+        """,
+    }
+    db.make("best", select[scope.policy])
+
+
+def judge_rows(db: AuditTables, scope: AuditScope) -> int:
+    """Compares the rows of each judged record with the join; returns how many at-least-once output has repeated."""
+    _foreign(db, scope)
+    db.run(
+        """
+        CREATE OR REPLACE TABLE refused AS
+        SELECT DISTINCT pos FROM copies
+        WHERE role = 'dead_letter' AND is_left AND reason IN ('too_large', 'select_failed')
+        """
+    )
+    _per_left(db, scope)
+    if scope.type.left_out and scope.is_complete("output"):
+        copied = "j.pos IN (SELECT pos FROM copies WHERE role = 'late' AND is_left)"
+        late = copied if "late" in scope.topics and scope.is_complete("late") else "true"
+        db.run(
+            f"""
+            INSERT INTO per_left SELECT j.pos, 0, {int(scope.type is JoinType.ANTI)}, NULL, {late}, NULL
+            FROM judged j ANTI JOIN per_left p ON p.lpos = j.pos
+            WHERE j.dead IS NULL AND j.pos NOT IN (SELECT pos FROM refused)
+            """
+        )
+    db.run(
+        """
+        INSERT INTO faults SELECT 'wrong outcome', 'output', p.spot, j.pos, p.rpos, NULL, j.t,
+            'it has a row, and takes no part (' || j.dead || ')'
+        FROM judged j JOIN per_left p ON p.lpos = j.pos WHERE j.dead IS NOT NULL
+        """
+    )
+    if scope.is_complete("output"):
+        db.run(
+            """
+            INSERT INTO faults SELECT 'missing', 'output', NULL, j.pos, NULL, NULL, j.t, 'it has no row'
+            FROM judged j ANTI JOIN per_left p ON p.lpos = j.pos
+            WHERE j.dead IS NULL AND j.pos NOT IN (SELECT pos FROM refused)
+            """
+        )
+    db.run(  # the right record of their row has been deleted since
+        f"""
+        INSERT INTO forgotten SELECT r.lpos FROM rows r JOIN right_spans s ON s.p = r.rpos >> {SHIFT}
+            ANTI JOIN rights x ON x.pos = r.rpos WHERE (r.rpos & {OFFSET}) < s.log_start
+        """
+    )
+    repeated = _doubled(db, scope)
+    # Whether left waited is known for a lookup join, too, but not when its right records were stored.
+    waited = f"(j.t < j.stalled AND NOT (j.number = {BEFORE} AND {scope.gives_up}))"
+    number = str(BEFORE) if scope.lookup else "j.number"
+    lenient = f"""
+        j.late OR coalesce(p.late, false) AND j.number = {BEFORE} OR NOT {waited}
+        OR s.pos IS NOT NULL OR o.lpos IS NOT NULL
+    """
+    db.run(
+        f"""
+        CREATE OR REPLACE TABLE cases AS
+        SELECT j.pos, j.t, j.meets, {number} AS number,
+            j.expiry, {waited} AS waited, j.older, p.rpos, p.matched, p.spot, p.n,
+            j.late OR (j.number = {BEFORE} AND p.late) AS late, o.lpos IS NOT NULL AS forgotten,
+            ({lenient}) AS lenient, s.pos IS NOT NULL AS special
+        FROM judged j JOIN per_left p ON p.lpos = j.pos
+            LEFT JOIN special s ON s.pos = j.pos LEFT JOIN (SELECT DISTINCT lpos FROM forgotten) o ON o.lpos = j.pos
+        WHERE j.dead IS NULL
+        """
+    )
+    if scope.all_pairs:
+        _all_pairs(db, scope)
+    else:
+        _single(db, scope)
+    _left_out(db, scope)
+    return repeated
+
+
+def elsewhere(db: AuditTables, scope: AuditScope) -> int:
+    """Direct path: counts unmatched left records that have a right record of their key in another partition."""
+    if not scope.direct:
+        return 0
+    found: int = db.one(
+        f"""
+        SELECT count(DISTINCT j.pos)
+        FROM (SELECT j.pos, j.kh, j.t - {scope.before_ms} AS low, j.t + {scope.after_ms} AS high
+            FROM judged j JOIN judgements g ON g.pos = j.pos WHERE g.matched = 0 AND j.kh IS NOT NULL) j
+            ASOF JOIN (SELECT pos, kh, t FROM rights WHERE dead IS NULL AND t IS NOT NULL) r
+                ON r.kh = j.kh AND j.high >= r.t
+        WHERE r.t >= j.low AND r.pos >> {SHIFT} <> j.pos >> {SHIFT}
+        """
+    )
+    return found
+
+
+def _per_left(db: AuditTables, scope: AuditScope) -> None:
+    """Gathers the rows of each left record. Usually it has one, so nothing has to be grouped."""
+    if scope.all_pairs:
+        db.make(
+            "per_left",
+            "SELECT lpos, count(*) AS n, count(rpos) AS matched, any_value(rpos) AS rpos, bool_or(late) AS late, "
+            "min(spot) AS spot FROM rows WHERE lpos IS NOT NULL GROUP BY lpos",
+        )
+        return
+    db.run(
+        "CREATE OR REPLACE TABLE several AS "
+        "SELECT lpos FROM rows WHERE lpos IS NOT NULL GROUP BY lpos HAVING count(*) > 1"
+    )
+    db.run(
+        """
+        CREATE OR REPLACE TABLE per_left AS
+        SELECT r.lpos, 1 AS n, (r.rpos IS NOT NULL)::INT AS matched, r.rpos, r.late, r.spot
+        FROM rows r ANTI JOIN several s ON s.lpos = r.lpos WHERE r.lpos IS NOT NULL
+        UNION ALL
+        SELECT r.lpos, count(*), count(r.rpos), arg_min(r.rpos, r.spot), bool_or(r.late), min(r.spot)
+        FROM rows r JOIN several s ON s.lpos = r.lpos GROUP BY r.lpos
+        """
+    )
+
+
+def _doubled(db: AuditTables, scope: AuditScope) -> int:
+    """Finds repeated rows; returns how many at-least-once output allows because they are the same."""
+    repeated = 0
+    db.run(
+        """
+        CREATE OR REPLACE TABLE again AS
+        SELECT r.lpos, r.rpos, r.spot, r.h, r.len, j.t,
+            row_number() OVER (PARTITION BY r.lpos, r.rpos, r.h, r.len ORDER BY r.spot) AS nth,
+            row_number() OVER (PARTITION BY r.lpos ORDER BY r.spot) AS nth_of_left
+        FROM rows r JOIN judged j ON j.pos = r.lpos AND j.dead IS NULL
+            JOIN per_left p ON p.lpos = r.lpos AND p.n > 1
+        """
+    )
+    another = "nth > 1" if scope.all_pairs else "nth_of_left > 1"
+    if not scope.once:
+        repeated = db.one("SELECT count(*) FROM again WHERE nth > 1")
+        another += " AND nth = 1" if not scope.all_pairs else " AND false"
+    db.run(
+        f"""
+        INSERT INTO faults SELECT 'doubled', 'output', spot, lpos, rpos, NULL, t,
+            'its left record has a row before' FROM again WHERE {another}
+        """
+    )
+    return repeated
+
+
+def _foreign(db: AuditTables, scope: AuditScope) -> None:
+    """Finds rows about no left record. Records that were not read are left out, unless no log has ever held them."""
+    about = f"(r.lpos & {OFFSET})"
+    db.run(
+        f"""
+        INSERT INTO faults SELECT 'foreign', 'output', r.spot, r.lpos, r.rpos, NULL, r.ts,
+            CASE WHEN r.lpos IS NULL THEN 'it names no left record' ELSE 'there is no such left record' END
+        FROM rows r LEFT JOIN left_spans s ON s.p = r.lpos >> {SHIFT} ANTI JOIN lefts l ON l.pos = r.lpos
+        WHERE r.ts >= {scope.from_ms} AND r.ts < {scope.to_ms}
+            AND (r.lpos IS NULL OR s.p IS NULL OR {about} >= s.log_end
+                OR {about} >= s.log_start AND ({scope.all_named} OR {about} >= s.begin_ AND {about} < s.end_))
+        """
+    )
+
+
+def _single(db: AuditTables, scope: AuditScope) -> None:
+    """Judges the results under policies that choose one record."""
+    same = "(c.n > 0) = (b.best IS NULL)" if scope.type is JoinType.ANTI else "c.rpos IS NOT DISTINCT FROM b.best"
+    db.run(
+        f"""
+        CREATE OR REPLACE TABLE results AS
+        SELECT c.*, b.best, {same} AS same
+        FROM cases c LEFT JOIN best b ON b.pos = c.pos
+        """
+    )
+    strict = "NOT older AND NOT forgotten AND (NOT lenient OR number >= 0)"
+    asks = "lenient AND NOT older AND NOT forgotten AND (number >= 0 AND (special OR best IS NOT NULL) OR NOT same)"
+    db.run("CREATE OR REPLACE TABLE answers (pos BIGINT, fine BOOLEAN, sole BOOLEAN, expected BIGINT[])")
+    _ask(db, scope, f"SELECT pos FROM results WHERE {asks}")
+    _older(db, scope)
+    db.run(
+        f"""
+        CREATE OR REPLACE TABLE judgements AS
+        SELECT r.*, r.older OR r.forgotten OR coalesce(a.fine, r.same) AS fine,
+            coalesce(a.sole, {strict}) AS strictly, coalesce(a.expected, [r.best]) AS expected
+        FROM results r LEFT JOIN answers a ON a.pos = r.pos
+        """
+    )
+    _wrong(db, scope)
+
+
+def _all_pairs(db: AuditTables, scope: AuditScope) -> None:
+    """Judges the results under policy `all`: the pairs of a record, as sets."""
+    db.run(
+        """
+        CREATE OR REPLACE TABLE got AS
+        SELECT DISTINCT r.lpos AS pos, r.rpos FROM rows r JOIN cases c ON c.pos = r.lpos WHERE r.rpos IS NOT NULL
+        """
+    )
+    db.run(
+        """
+        CREATE OR REPLACE TABLE differing AS
+        SELECT pos FROM (SELECT p.pos FROM pairs p JOIN cases c ON c.pos = p.pos
+                ANTI JOIN got g ON g.pos = p.pos AND g.rpos = p.rpos)
+        UNION SELECT pos FROM (SELECT g.pos FROM got g ANTI JOIN pairs p ON g.pos = p.pos AND g.rpos = p.rpos)
+        UNION SELECT pos FROM (SELECT c.pos FROM cases c JOIN again a ON a.lpos = c.pos
+                WHERE a.rpos IS NULL AND c.matched > 0)
+        """
+    )
+    db.run(
+        """
+        CREATE OR REPLACE TABLE results AS
+        SELECT c.*, NULL::BIGINT AS best, d.pos IS NULL AS same FROM cases c LEFT JOIN differing d ON d.pos = c.pos
+        """
+    )
+    db.run("CREATE OR REPLACE TABLE answers (pos BIGINT, fine BOOLEAN, sole BOOLEAN, expected BIGINT[])")
+    _ask(
+        db, scope, "SELECT pos FROM results WHERE NOT older AND NOT forgotten AND (NOT same OR lenient AND number >= 0)"
+    )
+    _older(db, scope)
+    db.run(
+        """
+        CREATE OR REPLACE TABLE judgements AS
+        SELECT r.*, r.older OR r.forgotten OR coalesce(a.fine, r.same) AS fine,
+            coalesce(a.sole, NOT r.older AND NOT r.forgotten AND (NOT r.lenient OR r.number >= 0)) AS strictly,
+            coalesce(a.expected, []) AS expected
+        FROM results r LEFT JOIN answers a ON a.pos = r.pos
+        """
+    )
+    _wrong(db, scope)
+
+
+def _wrong(db: AuditTables, scope: AuditScope) -> None:
+    db.run(
+        f"""
+        INSERT INTO faults SELECT
+            CASE WHEN n = 0 THEN 'missing' WHEN matched > 0 AND len(wanted) > 0 THEN 'wrong right'
+                ELSE 'wrong outcome' END,
+            'output', spot, pos, rpos, wanted, t,
+            CASE WHEN n = 0 AND matched = 0 THEN 'it has no row, and the join matches it'
+                WHEN n = 0 THEN 'it has no row, and nothing pairs with it'
+                WHEN matched = 0 THEN 'it is unmatched, and the join matches it'
+                WHEN len(wanted) = 0 THEN 'it is matched, and nothing pairs with it'
+                ELSE 'the join gives it another right record' END
+        FROM (SELECT *, list_filter(expected, lambda x: x IS NOT NULL) AS wanted FROM judgements
+            WHERE NOT fine AND NOT ({_is_left_out(scope)}))
+        """
+    )
+
+
+def _left_out(db: AuditTables, scope: AuditScope) -> None:
+    """Finds rows that the join's type leaves out."""
+    for outcome in scope.type.left_out:
+        db.run(
+            f"""
+            INSERT INTO faults SELECT 'wrong outcome', 'output', spot, pos, rpos, NULL, t,
+                'it is {outcome}, and `type: {scope.type}` leaves such rows out'
+            FROM judgements WHERE NOT older AND {_is_left_out(scope)}
+            """
+        )
+
+
+def _is_left_out(scope: AuditScope) -> str:
+    """Returns, in SQL, whether a judgement is about a row that the join's type leaves out."""
+    outcomes = {"matched": "matched > 0", "unmatched": "matched = 0"}
+    return f"n > 0 AND ({' OR '.join(outcomes[of] for of in scope.type.left_out) or 'false'})"
+
+
+def _older(db: AuditTables, scope: AuditScope) -> None:
+    """Judges rows from before a move: the join may have been another one then, but the keys must be equal."""
+    key = "j.kh IS DISTINCT FROM x.kh"
+    db.run(
+        f"""
+        INSERT INTO faults SELECT 'wrong right', 'output', r.spot, r.lpos, r.rpos, NULL, j.t,
+            'its right record has another key'
+        FROM rows r JOIN judged j ON j.pos = r.lpos AND j.older AND j.dead IS NULL JOIN rights x ON x.pos = r.rpos
+        WHERE {key}
+        """
+    )
+
+
+def _ask(db: AuditTables, scope: AuditScope, which: str) -> None:
+    """Judges each of these left records by itself, with all of its candidates."""
+    db.run(f"CREATE OR REPLACE TABLE asked AS {which}")
+    if not db.one("SELECT count(*) FROM asked"):
+        return
+    query = f"""
+        SELECT c.pos, c.t, c.number, c.expiry, c.late, c.waited,
+            r.pos AS rpos, r.t AS rt, r.number AS rnumber, r.sure
+        FROM asked a JOIN cases c ON c.pos = a.pos LEFT JOIN taking r ON r.meets = c.meets
+            AND r.t BETWEEN c.t - {scope.before_ms} AND c.t + {scope.after_ms}
+        ORDER BY c.pos
+    """
+    got: dict[int, set[int]] = {}
+    for pos, rpos in db.all("SELECT r.lpos, r.rpos FROM rows r JOIN asked a ON a.pos = r.lpos ORDER BY r.spot"):
+        if scope.all_pairs or pos not in got:
+            got.setdefault(pos, set()).update(() if rpos is None else (rpos,))
+    answers: list[tuple[int, bool, bool, list[int]]] = []
+    for pos, lines in groupby(db.tuples(query), key=lambda line: line[0]):
+        answers.append(_answer(scope, pos, list(lines), None if pos not in got else frozenset(got[pos])))
+    columns = map(list, zip(*answers, strict=True))
+    db.insert("answers", pa.table(dict(zip(_ANSWERS.names, columns, strict=True)), schema=_ANSWERS))
+
+
+def _answer(
+    scope: AuditScope, pos: int, lines: Sequence[tuple[Any, ...]], got: frozenset[int] | None
+) -> tuple[int, bool, bool, list[int]]:
+    """Returns the position, whether the result may be right, whether only one may be, and the result of the join.
+
+    got   the right records of its rows; None: it has no row
+    """
+    _, time_ms, number, expiry_ms, late, waited, *_ = lines[0]
+    known = number != BEFORE
+    left = LeftCase(time_ms, number if known else None, expiry_ms, bool(late), bool(waited))
+    candidates = [
+        RightCandidate(rt, rpos, rnumber, sure)
+        for *_, rpos, rt, rnumber, sure in lines
+        # Those that may have been late and whose batch is known were read by later batches.
+        if rpos is not None and (known or sure or rnumber == BEFORE)
+    ]
+    results = set() if scope.all_pairs else possible(scope.policy, left, candidates)
+    if scope.type is JoinType.ANTI:
+        results = {one and MATCHED for one in results}
+        fine = (MATCHED if got is None else got) in results
+    else:
+        fine = allowed(scope.policy, left, candidates, got or frozenset())
+    sole = known or len(results) == 1
+    return pos, fine, sole, sorted(expected(scope.policy, left, candidates))

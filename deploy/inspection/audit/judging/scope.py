@@ -1,0 +1,116 @@
+"""What a join says, and what of it is audited, as plain values for the verdicts. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from deploy.inspection.audit.records import SHIFT
+from joins.spec import JoinType, Policy
+from teacup.base.times import LATEST_MS
+
+OFFSET = (1 << SHIFT) - 1
+"""In SQL, `pos & OFFSET` is the offset of a position."""
+
+SIDE_TOPICS = ("dead_letter", "late", "unmatched", "unjoined")
+
+
+@dataclass(frozen=True, slots=True)
+class LeftSpan:
+    """The offsets of one left partition.
+
+    begin, end   what was read of it, apart from single records that rows name
+    done         where the run goes on
+    due          from here on every record has a row; None: from the first one that has one
+    moved        records before it were written by another checkpoint, perhaps as another join
+    log_start, log_end   of the topic; a record missing before log_start may have been deleted
+    again, until         an earlier checkpoint has read these offsets, too
+    """
+
+    begin: int
+    end: int
+    done: int
+    due: int | None = 0
+    moved: int = 0
+    log_start: int = 0
+    log_end: int = 0
+    again: int = 0
+    until: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class RightSpan:
+    """The offsets of one right partition.
+
+    begin, end   what was read of it
+    begins       where the run began; None: at the first record that a row or copy names
+    done         where the run goes on
+    over_ms      records below it have expired
+    log_start, log_end, again, until   as in `LeftSpan`
+    """
+
+    begin: int
+    end: int
+    begins: int | None = 0
+    done: int = 0
+    over_ms: int = -LATEST_MS
+    log_start: int = 0
+    log_end: int = 0
+    again: int = 0
+    until: int = 0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AuditScope:
+    """What the join says, and what of it is audited.
+
+    from_ms, to_ms   left's event time, the end excluded
+    envelopes        rows are envelopes; otherwise a `select` made them, and only their positions are compared
+    once             each row is in the output once; otherwise a batch that ran again has written it again
+    copies_once      the same for copies
+    gives_up         `max_wait` is set
+    direct           the direct path: partition n of left meets partition n of right only
+    lookup           a lookup join; forgets: its store may have lost a match (`on_expired: unmatched`)
+    topics           the existing side topics, by role
+    complete         by role: what is not in the topic was never written
+    skips            the sides that skip tombstones
+    kept_values      copies have the values of their records
+    from_due_ms      left records before it may be missing: the job began at a time
+    all_named        all records that rows and copies name were read
+    """
+
+    policy: Policy
+    before_ms: int
+    after_ms: int
+    from_ms: int
+    to_ms: int
+    type: JoinType = JoinType.LEFT
+    envelopes: bool = True
+    once: bool = True
+    copies_once: bool = True
+    gives_up: bool = False
+    direct: bool = False
+    lookup: bool = False
+    forgets: bool = False
+    output: str = "output"
+    topics: Mapping[str, str] = field(default_factory=dict)
+    left: Mapping[int, LeftSpan] = field(default_factory=dict)
+    right: Mapping[int, RightSpan] = field(default_factory=dict)
+    complete: Mapping[str, bool] = field(default_factory=dict)
+    skips: frozenset[str] = frozenset()
+    kept_values: bool = True
+    from_due_ms: int = -LATEST_MS
+    all_named: bool = True
+
+    def meets(self, record: str) -> str:
+        """Returns, in SQL, what records that meet have in common: the key, and on the direct path the partition."""
+        return f"hash({record}.kh, {record}.pos >> {SHIFT})" if self.direct else f"{record}.kh"
+
+    def is_complete(self, role: str) -> bool:
+        """Returns whether what is not in this topic was never written."""
+        return self.complete.get(role, True)
+
+    @property
+    def all_pairs(self) -> bool:
+        """Returns whether a left record has a row for each right one."""
+        return self.policy is Policy.ALL

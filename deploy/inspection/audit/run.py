@@ -1,0 +1,345 @@
+"""`teacup audit`: one run, read-only. A running job is not disturbed.
+
+checkpoint   the plans of its last batches, and where the newest committed one ended. It is read before the topics, so
+             that all rows up to there are in the output when its end is listed
+topics       into Parquet files of numbers (`deploy.inspection.audit.scan`), then named records that lie outside
+verdicts     in a DuckDB file beside them (`deploy.inspection.audit.judging.compare`)
+keys         of the records with faults: these records are read once more
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import tempfile
+import time
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+
+import duckdb
+import pyarrow.parquet as pq
+
+from deploy.checkpoint.join_checkpoint import Checkpoint
+from deploy.checkpoint.past import last_written
+from deploy.errors import CheckpointUnusable
+from deploy.inspection.audit.earlier import Earlier, earlier_than
+from deploy.inspection.audit.findings import Fault, Findings
+from deploy.inspection.audit.judging.compare import Judgement, compare
+from deploy.inspection.audit.judging.database import AuditTables
+from deploy.inspection.audit.judging.scope import AuditScope, LeftSpan, RightSpan
+from deploy.inspection.audit.plan_history import PlanHistory, plan_history_of
+from deploy.inspection.audit.records import SAMPLES, TABLES
+from deploy.inspection.audit.scan import Plan, Tables, Writers, plan, side_topics
+from deploy.jobfile.job import JoinJob
+from deploy.output.ours import origins_of
+from joins.batch.handover import Handover
+from joins.lookup.spec import LookupSpec
+from joins.plan.reader import state_after
+from joins.read.deserialize import SideReader
+from joins.read.parse import find
+from teacup.base.now import wall_ms
+from teacup.base.times import EARLIEST_MS
+from teacup.kafka.client import committed_only
+from teacup.kafka.delivery.provenance import BatchTag
+from teacup.kafka.read.range_reader import open_reader
+
+MEMORY = "800MB"
+THREADS = 2
+MOST = 20
+"""Faults of each kind that are named."""
+
+Tell = Callable[[str, int, int], None]
+
+
+def audit(
+    job: JoinJob,
+    from_ms: int,
+    to_ms: int,
+    *,
+    percent: float | None = None,
+    folder: Path | None = None,
+    most: int = MOST,
+    tell: Tell = lambda *_: None,
+) -> Findings:
+    """Audits left records of [from_ms, to_ms).
+
+    percent   how many of the keys; None: all
+    folder    for its files while it runs; None: the temporary folder
+    tell      called with what is being done, how far it is, and out of how much
+
+    Raises `CheckpointUnusable`, `CheckpointUnreadable`, `SpecChanged`, `DataLoss`, `KafkaIOError`.
+    """
+    began_s, now_ms = time.monotonic(), wall_ms()
+    last = last_written(job)
+    job = last.job
+    history, handover, direct, generation = _course(job, last.further)
+    earlier = earlier_than(job.spec, handover)
+    found = plan(job, history, from_ms, to_ms, now_ms)
+    sample = None if percent is None else max(round(percent * SAMPLES / 100), 1)
+    with _folder(folder) as inside:
+        origins = origins_of(job.spec.name, generation, handover)
+        origin = BatchTag.of(job.spec.name, generation, 0).origin if earlier.rewound else None
+        again = [*earlier.again(job.spec.name, generation)]
+        later = {BatchTag.of(job.spec.name, one, 0).origin for one in last.later}
+        tables = Tables(job, history, Writers(origins, origin, again, later), inside, now_ms, sample, tell)
+        tables.read(found)
+        with _database(inside) as con:
+            left_out = _strays(con, inside, tables, found, from_ms, to_ms)
+            counts = {name: _count(con, name) for name in TABLES}
+            rewritten = _count(con, "all_rows") - counts["rows"]
+            scope = scope_of(job, history, found, earlier, from_ms, to_ms)
+            scope = replace(scope, all_named=not left_out, direct=direct)
+            verdicts = compare(AuditTables(con), scope, most, lambda what: tell(what, found.offsets, found.offsets))
+    faults = [*_with_keys(job, found, verdicts.faults)]
+    return Findings(
+        job=job.spec.name,
+        from_ms=from_ms,
+        to_ms=to_ms,
+        sample=percent,
+        seconds=time.monotonic() - began_s,
+        read=counts,
+        strict=verdicts.strict,
+        allowed=verdicts.allowed,
+        outcomes=verdicts.outcomes,
+        side=verdicts.side,
+        repeated=verdicts.repeated,
+        counts=verdicts.counts,
+        faults=faults,
+        minutes=verdicts.minutes,
+        notes=[*_notes(job, history, found, earlier, verdicts, left_out, tables, rewritten)],
+    )
+
+
+def _course(job: JoinJob, further: Mapping[int, int]) -> tuple[PlanHistory, Handover | None, bool, str]:
+    """Returns what is known of the run, the handover from another checkpoint (if any), whether the run took the direct
+    path, and its generation."""
+    checkpoint = Checkpoint(job.checkpoint)
+    plans = [*checkpoint.committed_plans()]
+    if not plans:
+        raise CheckpointUnusable(
+            f"checkpoint {job.checkpoint!r} has no completed batch of a join: nothing to audit yet"
+        )
+    checkpoint.check_belongs(plans[-1], job.spec)
+    spec = replace(job.spec, kafka=committed_only(job.spec.kafka))
+    after = state_after(spec, plans[-1], job.facts_folders)
+    lookup = isinstance(job.spec, LookupSpec)
+    handover = checkpoint.moved()
+    moved = handover is not None
+    history = plan_history_of(plans, after, job.spec.after_ms, lookup=lookup, moved=moved, further=further)
+    return history, handover, not lookup and plans[-1].parts is None, plans[-1].generation
+
+
+def scope_of(job: JoinJob, history: PlanHistory, found: Plan, earlier: Earlier, from_ms: int, to_ms: int) -> AuditScope:
+    """Returns what is compared, and where."""
+    spec, output = job.spec, job.output
+    moved = earlier.left
+    begins = None if moved else history.begins
+    left = {}
+    for p, (begin, end) in found.left.spans.items():
+        due = None if spec.start == "latest" else 0
+        if begins is not None:
+            due = begins.get(p, 0)
+        if earlier.unlike:
+            due = max(due or 0, moved.get(p, 0))
+        ends = found.left.ends[p]
+        kept_from = found.left.kept_from(p)
+        twice = earlier.twice("left", p, moved.get(p, 0))
+        left[p] = LeftSpan(begin, end, history.done.get(p, 0), due, moved.get(p, 0), kept_from, ends.high, *twice)
+    right = {}
+    for p, (begin, end) in found.right.spans.items():
+        first = 0 if spec.start == "earliest" else None
+        if history.right_begins is not None:
+            first = history.right_begins.get(p, 0)
+        ends = found.right.ends[p]
+        done = history.right[p].end if p in history.right else end
+        over_ms, kept_from = history.over_ms.get(p, EARLIEST_MS), found.right.kept_from(p)
+        twice = earlier.twice("right", p, first or 0)
+        right[p] = RightSpan(begin, end, first, done, over_ms, kept_from, ends.high, *twice)
+    lookup = isinstance(spec, LookupSpec)
+    return AuditScope(
+        policy=spec.policy,
+        type=spec.type,
+        before_ms=spec.before_ms,
+        after_ms=spec.after_ms,
+        from_ms=from_ms,
+        to_ms=to_ms,
+        envelopes=output.select is None,
+        once=output.exactly_once or output.deduplicate is not None,
+        copies_once=output.exactly_once,
+        gives_up=spec.max_wait_ms is not None,
+        lookup=lookup,
+        forgets=isinstance(spec, LookupSpec) and spec.on_expired == "unmatched",
+        output=output.topic,
+        topics=side_topics(job),
+        left=left,
+        right=right,
+        complete={role: topic.complete for role, topic in (*found.copies.items(), ("output", found.output))},
+        skips=frozenset(name for name in ("left", "right") if spec.side(name).tombstones == "skip"),
+        from_due_ms=spec.start if isinstance(spec.start, int) and begins is None else EARLIEST_MS,
+    )
+
+
+@contextmanager
+def _folder(folder: Path | None) -> Iterator[Path]:
+    """Yields a folder of its own and removes it in the end."""
+    made = Path(tempfile.mkdtemp(prefix="teacup-audit-", dir=folder))
+    try:
+        yield made
+    finally:
+        shutil.rmtree(made, ignore_errors=True)
+
+
+@contextmanager
+def _database(folder: Path) -> Iterator[duckdb.DuckDBPyConnection]:
+    config: dict[str, str | bool | int | float | list[str]] = {
+        "threads": THREADS,
+        "memory_limit": MEMORY,
+        "temp_directory": str(folder / "spilled"),
+    }
+    con = duckdb.connect(str(folder / "audit.duckdb"), config=config)
+    try:
+        con.execute("SET preserve_insertion_order = false")
+        con.execute("SET enable_progress_bar = false")
+        yield con
+    finally:
+        con.close()
+
+
+def _views(con: duckdb.DuckDBPyConnection, folder: Path) -> None:
+    """Makes a view of each table's files, without rows and copies that were written again later."""
+    for name, schema in TABLES.items():
+        if not any(folder.glob(f"{name}-*.parquet")):
+            pq.write_table(schema.empty_table(), folder / f"{name}-000000.parquet")
+        con.execute(f"CREATE OR REPLACE VIEW all_{name} AS SELECT * FROM read_parquet('{folder}/{name}-*.parquet')")
+        con.execute(f"CREATE OR REPLACE VIEW {name} AS SELECT * FROM all_{name}")
+    con.execute(
+        "CREATE OR REPLACE TABLE newest AS SELECT pos, max(pass) AS pass FROM (SELECT lpos AS pos, pass FROM all_rows "
+        "UNION ALL SELECT pos, pass FROM all_copies WHERE is_left) WHERE pass > 0 GROUP BY 1"
+    )
+    if _count(con, "newest"):
+        for name, pos in (("rows", "lpos"), ("copies", "CASE WHEN a.is_left THEN a.pos END")):
+            con.execute(
+                f"CREATE OR REPLACE VIEW {name} AS SELECT a.* FROM all_{name} a LEFT JOIN newest n ON n.pos = {pos} "
+                "WHERE n.pos IS NULL OR a.pass = n.pass"
+            )
+
+
+def _count(con: duckdb.DuckDBPyConnection, name: str) -> int:
+    return int(con.execute(f"SELECT count(*) FROM {name}").fetchall()[0][0])
+
+
+def _strays(con: duckdb.DuckDBPyConnection, folder: Path, tables: Tables, found: Plan, from_ms: int, to_ms: int) -> int:
+    """Reads the records outside of what was read that rows and copies of the range name.
+
+    Returns how many runs of them were left out.
+    """
+    _views(con, folder)
+    left_out = 0
+    inside = f"ts >= {from_ms} AND ts < {to_ms}"
+    for name, table, column, side in (("left", "lefts", "lpos", "is_left"), ("right", "rights", "rpos", "NOT is_left")):
+        query = (
+            f"SELECT DISTINCT n.pos FROM (SELECT {column} AS pos FROM rows WHERE {inside} AND {column} IS NOT NULL "
+            f"UNION ALL SELECT pos FROM copies WHERE {inside} AND {side} AND pos IS NOT NULL) n "
+            f"ANTI JOIN {table} t ON t.pos = n.pos"
+        )
+        positions = [pos for (pos,) in con.execute(query).fetchall()]
+        left_out += tables.read_spots(name, getattr(found, name), positions)[1]
+    _views(con, folder)
+    return left_out
+
+
+def _with_keys(job: JoinJob, found: Plan, faults: Sequence[Fault]) -> Iterator[Fault]:
+    """Yields the faults with the keys of their records."""
+    kafka = committed_only(job.spec.kafka)
+    for fault in faults:
+        key = None
+        for name, spot in (("left", fault.left), ("right", fault.right)):
+            ends = None if spot is None else getattr(found, name).ends.get(spot[0])
+            if key is not None or spot is None or ends is None or not ends.start <= spot[1] < ends.stable:
+                continue
+            side = job.spec.side(name)
+            for batch in SideReader(side, kafka, job.spec.registry).read(spot[0], spot[1], spot[1] + 1):
+                keys = find(side, batch).keys
+                key = (batch.column("key") if keys is None else keys)[0].as_py()
+        if key is None and fault.at is not None:
+            written = committed_only(job.written_with)
+            for batch in open_reader(fault.topic, written).read(fault.at[0], fault.at[1], fault.at[1] + 1):
+                key = batch.column("key")[0].as_py()
+        yield replace(fault, key=None if key is None else _shown(key))
+
+
+def _shown(key: bytes) -> str:
+    """Returns a key for people."""
+    text = json.dumps(key.decode("utf-8", errors="backslashreplace"), ensure_ascii=False)
+    return text if len(text) <= 100 else f"{text[:97]}..."
+
+
+def _notes(
+    job: JoinJob,
+    history: PlanHistory,
+    found: Plan,
+    earlier: Earlier,
+    verdicts: Judgement,
+    left_out: int,
+    tables: Tables,
+    rewritten: int,
+) -> Iterator[str]:
+    spec = job.spec
+    if job.output.select is not None:
+        yield "output.select: keys, values and reasons of rows were not compared, only positions"
+    written = (found.output, *found.copies.values())
+    for topic in (found.left, found.right, *written):
+        if topic.complete:
+            continue
+        unsaid = "; what is missing there was not looked for" if topic in written else ""
+        if topic.cut:
+            yield (
+                f"{topic.name}: retention has deleted records of the range, or of before it; take a later --from"
+                f"{unsaid}"
+            )
+        else:
+            yield f"{topic.name} is compacted: any of its records may be gone{unsaid}"
+    if tables.of_others:
+        yield f"{tables.of_others:,} rows and copies say that another job wrote them: they were left out"
+    if tables.of_later:
+        yield (
+            f"{tables.of_later:,} rows and copies are of the first batch since `teacup rewind`, which was not "
+            "completed: they were left out, and the next start completes it"
+        )
+    if verdicts.unread:
+        yield f"{verdicts.unread:,} rows name right records that are gone, or were not read: not compared by value"
+    if verdicts.elsewhere:
+        yield (
+            f"{verdicts.elsewhere:,} unmatched left records have a right record of their key in another partition: on "
+            "the direct path partition n of left meets partition n of right only. Let both topics be written by the "
+            "same partitioner, or take `join.path: shuffled`"
+        )
+    if verdicts.timeless:
+        yield (
+            f"{verdicts.timeless:,} records without a time lie between those of the range in their partitions, and "
+            "were counted with them"
+        )
+    if left_out:
+        yield f"records that lie far apart: {left_out:,} more runs of them were not read"
+    if verdicts.allowed:
+        yield (
+            f"the checkpoint has the plans of the last {history.batches} batches. Of records before them it is not "
+            "known what the run could see: late ones, those that max_wait let go, and those with a late right record "
+            "in reach were checked against all results that are possible"
+        )
+    if earlier.unlike:
+        how = f"left records of before `{earlier.command}` were read otherwise ({', '.join(earlier.unlike)})"
+        yield f"{how}: they were left out"
+    elif earlier.command is not None:
+        how = f"left records of before `{earlier.command}`{' and rows that it kept' if earlier.rewound else ''}"
+        yield f"{how} were joined by another job file, perhaps: only their keys are equal for sure"
+    if rewritten:
+        yield f"{rewritten:,} rows were written again by `teacup rewind`: the later ones were compared"
+    if isinstance(spec, LookupSpec):
+        yield "what the store had was not asked: right records that may be late, or had expired there, count as allowed"
+        if job.output.unjoined is not None:
+            yield "missing unjoined records are left to `teacup unjoined`"
+    if verdicts.repeated:
+        yield f"{verdicts.repeated:,} rows are repeated, as at-least-once output may"

@@ -1,0 +1,326 @@
+"""Which offsets an audit reads, and reading them: each topic into Parquet files of numbers, partition by partition.
+
+    left    from where the range's first time begins, less the disorder, to where every later record is beyond the range
+            unless it is late; at most up to where the run goes on
+    right   the same for the times that those can match, and for the judged right records
+    output  from the first row whose time may be of the range to the end, as a row may be written again much later
+    copies  likewise
+
+Records outside of these that rows and copies name, mostly late ones, are read one by one.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import closing
+from dataclasses import dataclass
+from functools import partial
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+
+from deploy.inspection.audit.judging.scope import SIDE_TOPICS
+from deploy.inspection.audit.plan_history import PlanHistory
+from deploy.inspection.audit.records import Rewriting, SideTable, copies_of, rows_of, spot_of
+from deploy.inspection.audit.shown_late import ShownLate
+from deploy.jobfile.job import JoinJob
+from deploy.output.ours import copies_of_others, rows_by, rows_of_others
+from joins.lookup.spec import LookupSpec
+from joins.plan.log_checks import is_compacted
+from joins.read.deserialize import SideReader
+from joins.read.side_log import side_log
+from joins.spec import JoinSpec, Side
+from teacup.kafka.client import committed_only
+from teacup.kafka.log.broker_log import BrokerLog
+from teacup.kafka.log.point_reader import wait_until_readable
+from teacup.kafka.log.topic_log import Ends, TimeQuery, begins_of
+from teacup.kafka.read.range_reader import open_reader
+
+OPEN_TRANSACTION_S = 60.0
+THREADS = 2
+RUN_GAP = 200
+"""Up to this many records between two needed ones, it is cheaper to read on."""
+MOST_RUNS = 2_000
+
+Tell = Callable[[str, int, int], None]
+"""(what is read, offsets done, out of how many)"""
+
+
+@dataclass(frozen=True, slots=True)
+class Topic:
+    """A topic of the job, and which of its offsets are read: partition -> (start, end).
+
+    compacted   any of its records may be gone
+    """
+
+    name: str
+    ends: Mapping[int, Ends]
+    spans: Mapping[int, tuple[int, int]]
+    compacted: bool = False
+
+    @property
+    def offsets(self) -> int:
+        """Returns how many offsets are read."""
+        return sum(end - start for start, end in self.spans.values())
+
+    @property
+    def cut(self) -> bool:
+        """Returns whether retention has removed records where reading begins."""
+        return any(0 < self.ends[p].start == start for p, (start, _) in self.spans.items())
+
+    @property
+    def complete(self) -> bool:
+        """Returns whether what is not there was never written."""
+        return not (self.cut or self.compacted)
+
+    def kept_from(self, partition: int) -> int:
+        """Returns the offset before which a missing record may have been deleted."""
+        ends = self.ends[partition]
+        return ends.high if self.compacted else ends.start
+
+
+@dataclass(frozen=True, slots=True)
+class Plan:
+    """Everything that is read."""
+
+    left: Topic
+    right: Topic
+    output: Topic
+    copies: Mapping[str, Topic]
+
+    @property
+    def offsets(self) -> int:
+        """Returns how many offsets are read."""
+        return sum(topic.offsets for topic in (self.left, self.right, self.output, *self.copies.values()))
+
+
+def side_topics(job: JoinJob) -> dict[str, str]:
+    """Returns the side topics of a job, by role."""
+    named = {role: getattr(job.output, role) for role in SIDE_TOPICS}
+    return {role: topic for role, topic in named.items() if topic is not None}
+
+
+def plan(job: JoinJob, history: PlanHistory, from_ms: int, to_ms: int, now_ms: int) -> Plan:
+    """Looks at the topics, after the checkpoint was read; raises `KafkaIOError`."""
+    spec = job.spec
+    kafka = committed_only(job.written_with)
+    early_ms = from_ms - spec.before_ms - spec.after_ms - spec.max_future_skew_ms
+    output = _written(job.output.topic, kafka, early_ms)
+    copies = {role: _written(topic, kafka, early_ms) for role, topic in side_topics(job).items()}
+    ceiling_ms = now_ms + spec.max_future_skew_ms
+    left = _read(spec, spec.left, (from_ms, to_ms), ceiling_ms, history.done)
+    earliest_ms = min(from_ms - spec.before_ms, from_ms) - spec.right.disorder_ms
+    right = _read(spec, spec.right, (earliest_ms, to_ms + spec.after_ms), ceiling_ms, None)
+    return Plan(left, right, output, copies)
+
+
+def _written(topic: str, kafka: Mapping[str, str], early_ms: int) -> Topic:
+    with closing(BrokerLog(topic, kafka)) as log:
+        listed = log.ends()
+        ends = wait_until_readable(log, listed, OPEN_TRANSACTION_S)
+        begins = begins_of(log, ends, early_ms)
+        compacted = is_compacted(log.config())
+    spans = {p: (begins[p], found.stable) for p, found in ends.items()}
+    return Topic(topic, ends, spans, compacted)
+
+
+def _read(
+    spec: JoinSpec, side: Side, times: tuple[int, int], ceiling_ms: int, until: Mapping[int, int] | None
+) -> Topic:
+    with closing(side_log(spec, side)) as log:
+        ends = log.ends()
+        from_ms, to_ms = times
+
+        def offsets(time_ms: int, margin_ms: int) -> dict[int, int]:
+            queries = {p: TimeQuery(max(time_ms, 0), found.start, found.stable, margin_ms) for p, found in ends.items()}
+            return {p: answer.offset for p, answer in log.first_at_or_after(queries, ceiling_ms, sure=True).items()}
+
+        begin = offsets(from_ms, side.disorder_ms)
+        # Once a timely record has reached this time, no later timely one is below `to`.
+        end = offsets(to_ms + side.disorder_ms, 0)
+        compacted = is_compacted(log.config())
+    spans = {}
+    for p, found in ends.items():
+        last = found.stable if until is None else min(until.get(p, 0), found.stable)
+        start = min(begin[p], last)
+        spans[p] = (start, max(min(end[p], last), start))
+    return Topic(side.topic, ends, spans, compacted)
+
+
+@dataclass(frozen=True, slots=True)
+class Writers:
+    """Whose rows are expected.
+
+    origins   of this checkpoint and those before it
+    origin    of this one, if its rows are to be told apart from those of the others; None: they are not
+    again     the rewinds that had rows written again
+    later     of later generations that have completed no batch
+    """
+
+    origins: Collection[str]
+    origin: str | None = None
+    again: Sequence[Rewriting] = ()
+    later: Collection[str] = ()
+
+
+class Tables:
+    """Reads topics into Parquet files in a folder.
+
+    writers     whose rows are expected
+    of_others   how many rows and copies were left out as another job's
+    of_later    how many were left out because their generation has completed no batch
+    tell        called as it goes
+    """
+
+    def __init__(
+        self,
+        job: JoinJob,
+        history: PlanHistory,
+        writers: Writers,
+        folder: Path,
+        now_ms: int,
+        sample: int | None,
+        tell: Tell | None = None,
+    ) -> None:
+        self._job, self._course, self._folder, self._now_ms = job, history, folder, now_ms
+        self._writers, self.of_others, self.of_later = writers, 0, 0
+        self._sample, self._tell = sample, tell or (lambda *_: None)
+        self._lock, self._done, self._all = threading.Lock(), 0, 0
+        self._files = 0
+
+    def read(self, found: Plan) -> None:
+        """Reads everything that is planned, the largest partitions first."""
+        self._all = found.offsets
+        envelopes = self._job.output.select is None
+        work: list[tuple[int, Callable[[], None]]] = []
+        for name, topic in (("left", found.left), ("right", found.right)):
+            work += [
+                (end - start, partial(self._side, name, p, [(start, end)])) for p, (start, end) in topic.spans.items()
+            ]
+        spec = self._job.spec
+        of_rows = partial(
+            rows_of_others, origins=self._writers.origins, left_topic=spec.left.topic if envelopes else None
+        )
+        topics = (spec.left.topic, spec.right.topic)
+        of_copies = partial(copies_of_others, origins=self._writers.origins, topics=topics)
+        of_whom = {"unmatched": of_rows}
+        if isinstance(spec, LookupSpec):
+            of_whom["unjoined"] = partial(copies_of_others, origins=None, topics=topics)
+        again = self._writers.again
+        make_rows = partial(rows_of, texts=envelopes, origin=self._writers.origin, again=again)
+        written = [("rows", found.output, make_rows, of_rows)]
+        written += [
+            ("copies", topic, partial(copies_of, role=role, again=again), of_whom.get(role, of_copies))
+            for role, topic in found.copies.items()
+        ]
+        for table, topic, make, others in written:
+            work += [
+                (span[1] - span[0], partial(self._written, table, topic.name, p, span, make, others))
+                for p, span in topic.spans.items()
+            ]
+        work.sort(key=lambda one: -one[0])
+        with ThreadPoolExecutor(min(THREADS, os.cpu_count() or 1)) as pool:
+            for future in [pool.submit(one) for _, one in work]:
+                future.result()
+
+    def read_spots(self, name: str, topic: Topic, positions: Iterable[int]) -> tuple[int, int]:
+        """Reads single records of a side outside its spans; returns how many runs, and how many were left out."""
+        runs: dict[int, list[tuple[int, int]]] = {}
+        for position in sorted(positions):
+            p, offset = spot_of(position)
+            ends = topic.ends.get(p)
+            if ends is None or not ends.start <= offset < ends.stable:
+                continue
+            of = runs.setdefault(p, [])
+            if of and offset - of[-1][1] < RUN_GAP:
+                of[-1] = (of[-1][0], offset + 1)
+            else:
+                of.append((offset, offset + 1))
+        total = sum(map(len, runs.values()))
+        left = MOST_RUNS
+        for p, spans in runs.items():
+            taken, left = spans[:left], max(left - len(spans), 0)
+            start, end = topic.spans.get(p, (0, 0))
+            outside = [part for a, z in taken for part in ((a, min(z, start)), (max(a, end), z)) if part[0] < part[1]]
+            self._side(name, p, outside, strays=True)
+        return min(total, MOST_RUNS), max(total - MOST_RUNS, 0)
+
+    def _side(self, name: str, partition: int, spans: Sequence[tuple[int, int]], *, strays: bool = False) -> None:
+        job, spec = self._job, self._job.spec
+        side = spec.side(name)
+        table = SideTable(
+            name,
+            side,
+            spec.max_future_skew_ms,
+            self._now_ms,
+            self._sample,
+            texts=job.output.select is None,
+            copies=bool(side_topics(job)),
+        )
+        shown = ShownLate(spec.outliers, side.disorder_ms) if name == "right" and not strays else None
+        stretch = self._course.of(name, partition)
+        reader = SideReader(side, committed_only(spec.kafka), spec.registry)
+
+        def tables() -> Iterator[pa.Table]:
+            for start, end in spans:
+                for batch in reader.read(partition, start, end):
+                    made = table.of(batch, stretch, shown)
+                    if strays and name == "right":  # it does not lie where timely records of its time do
+                        at = made.schema.get_field_index("doubt")
+                        made = made.set_column(at, "doubt", pa.array([True] * made.num_rows))
+                    yield made
+                    self._progress(side.topic, batch.num_rows)
+
+        self._save({"left": "lefts", "right": "rights"}[name], tables())
+
+    def _written(
+        self,
+        table: str,
+        topic: str,
+        partition: int,
+        span: tuple[int, int],
+        make: Callable[[pa.RecordBatch], pa.Table],
+        of_others: Callable[[pa.RecordBatch], pa.Array | None],
+    ) -> None:
+        kafka = committed_only(self._job.written_with)
+
+        def tables() -> Iterator[pa.Table]:
+            for batch in open_reader(topic, kafka).read(partition, *span):
+                completed = batch
+                if self._writers.later:
+                    completed = batch.filter(pc.invert(rows_by(batch, self._writers.later)))
+                others = of_others(completed)
+                ours = completed if others is None else completed.filter(pc.invert(others))
+                if ours.num_rows:
+                    yield make(ours)
+                self._progress(topic, batch.num_rows)
+                with self._lock:
+                    self.of_later += batch.num_rows - completed.num_rows
+                    self.of_others += completed.num_rows - ours.num_rows
+
+        self._save(table, tables())
+
+    def _save(self, table: str, tables: Iterator[pa.Table]) -> None:
+        writer: pq.ParquetWriter | None = None
+        try:
+            for one in tables:
+                if writer is None:
+                    with self._lock:
+                        self._files += 1
+                        number = self._files
+                    path = self._folder / f"{table}-{number:06}.parquet"
+                    writer = pq.ParquetWriter(path, one.schema, compression="lz4", use_dictionary=False)
+                writer.write_table(one)
+        finally:
+            if writer is not None:
+                writer.close()
+
+    def _progress(self, topic: str, count: int) -> None:
+        with self._lock:
+            self._done += count
+            self._tell(topic, self._done, self._all)

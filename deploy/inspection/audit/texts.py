@@ -1,0 +1,67 @@
+"""What an envelope says, implemented independently from the documents: its JSON strings, values and end. Pure."""
+
+from __future__ import annotations
+
+import base64
+
+import polars as pl
+
+from deploy.inspection.audit.digests import Digests, of_text
+from joins.spec import Format
+
+REASONS = ("no_candidate", "null_key", "right_stalled", "no_longer_stored")
+"""The reasons for an unmatched row, as an envelope gives them."""
+
+_ESCAPES = {'"': '\\"', "\\": "\\\\", "\b": "\\b", "\f": "\\f", "\n": "\\n", "\r": "\\r", "\t": "\\t"}
+_NEEDS_ESCAPE = r'["\\\x00-\x1f]'
+
+
+def tails() -> dict[str, Digests]:
+    """Returns the ends of envelopes: of a matched row under "", of an unmatched one under its reason."""
+    found = {"": of_text(',"outcome":"matched","reason":null}')}
+    for reason in REASONS:
+        found[reason] = of_text(f',"outcome":"unmatched","reason":"{reason}"}}')
+    return found
+
+
+BETWEEN, NO_RIGHT = ',"right":', "null"
+
+
+def json_string(text: str) -> str:
+    """Returns a text as a JSON string, with the short escapes where they exist."""
+    escaped = "".join(_ESCAPES.get(one) or (f"\\u00{ord(one):02X}" if one < " " else one) for one in text)
+    return f'"{escaped}"'
+
+
+def json_strings(values: pl.Series) -> pl.Series:
+    """Returns keys (binary) as an envelope has them: JSON strings, `null`, or base64 if they are not UTF-8."""
+    try:
+        text = values.cast(pl.String)
+    except pl.exceptions.PolarsError:
+        return pl.Series([_one_string(value) for value in values.to_list()], dtype=pl.String)
+    if text.str.contains(_NEEDS_ESCAPE).any():
+        found = pl.Series([None if one is None else json_string(one) for one in text.to_list()], dtype=pl.String)
+    else:
+        found = pl.select(pl.concat_str(pl.lit('"'), text, pl.lit('"'))).to_series()
+    return found.fill_null("null")
+
+
+def _one_string(value: bytes | None) -> str:
+    if value is None:
+        return "null"
+    try:
+        return json_string(value.decode())
+    except UnicodeDecodeError:
+        return f'{{"base64": "{base64.b64encode(value).decode()}"}}'
+
+
+def value_texts(values: pl.Series, form: Format) -> pl.Series:
+    """Returns values (binary) as an envelope has them, by the format of their topic."""
+    match form:
+        case Format.BYTES:
+            found = pl.select(pl.concat_str(pl.lit('"'), values.bin.encode("base64"), pl.lit('"'))).to_series()
+        case Format.TEXT:
+            return json_strings(values)
+        case _:
+            found = values.cast(pl.String)
+    return found.fill_null("null")

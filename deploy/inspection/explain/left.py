@@ -1,0 +1,360 @@
+"""The answer about a left record.
+
+The row in the output is the truth: it says what became of the record, and with which right record. The plans of the
+batches say why. What neither of them says is not guessed: the answer gives it as not known, with the reason.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from itertools import pairwise
+
+import polars as pl
+
+from deploy.inspection.explain.as_json import ranked
+from deploy.inspection.explain.inputs import NoRecord
+from deploy.inspection.explain.model import (
+    BatchRead,
+    LeftAnswer,
+    Outcome,
+    RowsFound,
+    Written,
+    limit_of,
+    outcome_of_dead,
+)
+from deploy.inspection.explain.remedy import passed, reaching_back, remedy
+from deploy.inspection.explain.sources import Sources
+from deploy.inspection.explain.stored import StoredNow, stored_now
+from deploy.inspection.explain.written import Ended
+from joins.batch.facts import BucketFacts, RangeFacts
+from joins.batch.rules import earliest_right, latest_right
+from joins.explain import UNREAD, BatchSpan, Candidate, MatchReason, Position, SideRecord, Visibility, judge
+from joins.lookup.spec import LookupSpec
+from joins.plan.readable import EndOffsets
+from joins.plan.wait_reasons import LeftWaits, why_left_waits
+from joins.rows.buckets import buckets_of
+from joins.spec import JoinPath
+from teacup.base.times import LATEST_MS
+from teacup.kafka.delivery.fencing import OutputBucket, read_receipt
+from teacup.kafka.delivery.receipt import Receipt
+from teacup.kafka.errors import AccessRefused, KafkaIOError, OffsetOutOfRange, TopicMissing
+
+NEAR_MS = 60_000
+"""At least how far beside the interval other records of the key are looked for; at most ten times the interval."""
+MOST_PROVING = 1_000_000
+"""What right records proved is found by reading them again, if there are at most this many."""
+
+
+class LeftAnswers:
+    """Explains left records."""
+
+    def __init__(self, sources: Sources) -> None:
+        self._of, self._spec = sources, sources.spec
+
+    def about(self, record: SideRecord, *, brief: bool = False) -> LeftAnswer:
+        """Explains a left record; brief: without the right records that did not win."""
+        with self._of.noting() as notes:
+            return replace(self._left(record, brief=brief), notes=tuple(notes))
+
+    def _left(self, record: SideRecord, *, brief: bool) -> LeftAnswer:
+        read = self._of.inputs["left"].read(*record.position)
+        rows = self._rows(record, read)
+        copies = self._of.copies("left", record, _copied_left(record, rows), read)
+        outcome, reason = self._outcome(record, read, rows, copies)
+        answer = LeftAnswer(record, outcome, reason, rows, copies, read, self._is_ours(rows))
+        answer = replace(answer, limit=limit_of(self._spec, read), bucket=self._bucket(record))
+        answer = replace(answer, moved_from=self._moved_from(record))
+        if brief:
+            return answer
+        answer = replace(answer, receipt=self._receipt(answer.bucket))
+        if outcome is Outcome.HELD:
+            answer = replace(answer, waits=self._waits(read))
+        if record.dead is None and record.key is not None and record.time_ms is not None:
+            candidates, searched = self._candidates(answer)
+            answer = replace(answer, candidates=tuple(candidates), searched=searched)
+            answer = replace(answer, remedy=self._remedy(answer))
+        if outcome is Outcome.UNKNOWN:
+            answer = self._deduced(answer)
+        return answer
+
+    def _remedy(self, answer: LeftAnswer) -> Mapping[str, int] | None:
+        """Returns the settings with which it would have waited for the nearest right record that came too late."""
+        later = [candidate.record for candidate in ranked(answer) if candidate.match_reason is MatchReason.READ_LATER]
+        left_ms, spec = answer.record.time_ms, self._spec
+        if answer.outcome is not Outcome.UNMATCHED or not later or left_ms is None or answer.limit is None:
+            return None
+        right = later[0]
+        looks = reaching_back(spec, left_ms, self._of.plans.looks(*right.position))
+        if looks is None:
+            return None
+        spans = [(look, look.of.start, following.of.start) for look, following in pairwise(looks)]
+        if sum(end - start for _, start, end in spans) > MOST_PROVING:
+            return None
+        try:
+            proving = self._of.inputs["right"].proving
+            read = [
+                replace(look, times=proving(right.partition, start, end, look.listed_ms)) for look, start, end in spans
+            ]
+        except KafkaIOError as error:
+            self._of.note(f"how long left should have waited is not known: {error}")
+            return None
+        stalled_ms = answer.limit.stalled_from_ms
+        gave_up = stalled_ms is not None and left_ms >= stalled_ms
+        return remedy(spec, left_ms, passed(spec, [*read, looks[-1]]), looks[-1].listed_ms if gave_up else None)
+
+    def _moved_from(self, record: SideRecord) -> str | None:
+        """Returns the checkpoint that joined a record before `teacup move`."""
+        moved = self._of.plans.moved
+        if moved is None or record.offset >= moved.left.get(record.partition, 0):
+            return None
+        self._of.note(
+            "before `teacup move` or `teacup rewind` the join may have been another one: reasons are by the job file "
+            "of now"
+        )
+        return moved.checkpoint
+
+    def _rows(self, record: SideRecord, read: BatchRead) -> RowsFound:
+        """Finds the rows about a left record. If no batch has read it, this checkpoint has written none."""
+        if record.time_ms is None:
+            return RowsFound()
+        topic = self._of.topic(self._of.job.output.topic)
+        if topic is None:
+            return RowsFound()
+        ends = self.ended(record.position, read.batches.number)
+        listed_ms = LATEST_MS if read.plan is None else read.plan.listed_ms
+        first = []
+        if self._of.job.output.select is None and record.key is not None:
+            first = [_partition_of(record, len(topic.ends))]
+        if read.batches.unread and self._of.plans.newest is not None:
+            return RowsFound()
+        return topic.about("left", record.position, min(record.time_ms, listed_ms), ends=ends, first=first)
+
+    def _outcome(
+        self, record: SideRecord, read: BatchRead, rows: RowsFound, copies: Sequence[Written]
+    ) -> tuple[Outcome, str | None]:
+        if rows.found:
+            matched = any(row.right is not None for row in rows.found)
+            reason = next((row.reason for row in rows.found if row.reason is not None), None)
+            return (Outcome.MATCHED, None) if matched else (Outcome.UNMATCHED, reason or self._why_alone(record, read))
+        dead = next((copy.reason for copy in copies if copy.outcome == "dead_letter"), record.dead)
+        if read.batches.unread:
+            return Outcome.HELD, record.dead
+        if dead is not None:
+            return outcome_of_dead(self._spec.left, dead), dead
+        if read.batches.skipped:
+            return Outcome.SKIPPED, None
+        if read.plan is not None and read.after is None:
+            return Outcome.UNDER_WAY, None
+        return Outcome.UNKNOWN, None
+
+    def _why_alone(self, record: SideRecord, read: BatchRead) -> str | None:
+        """Returns why a row is unmatched, if it does not say so itself and the plan does."""
+        if record.key is None:
+            return "null_key"
+        limit = limit_of(self._spec, read)
+        if limit is None or record.time_ms is None:
+            return None
+        stalled = limit.stalled_from_ms is not None and record.time_ms >= limit.stalled_from_ms
+        return "right_stalled" if stalled else "no_candidate"
+
+    def _bucket(self, record: SideRecord) -> int:
+        if self._spec.path is not JoinPath.SHUFFLED:
+            return record.partition
+        return _bucket_of(record, self._spec.buckets or 1)
+
+    def _receipt(self, bucket: int) -> Receipt | None:
+        job = self._of.job
+        if not job.output.exactly_once:
+            return None
+        try:
+            return read_receipt(job.written_with, OutputBucket(job.spec.name, bucket, job.output.topic))[0]
+        except AccessRefused:
+            raise
+        except KafkaIOError as error:
+            self._of.note(f"the receipt of bucket {bucket} is not known: {error}")
+            return None
+
+    def _waits(self, read: BatchRead) -> LeftWaits | None:
+        """Finds what a held left record waits for, by the state after the newest batch."""
+        state = self._of.plans.state
+        of = read.after or read.before
+        if state is None or of is None or isinstance(self._spec, LookupSpec):
+            return None
+        bucket = state.buckets[of.number]
+        left, right = self._of.inputs["left"], self._of.inputs["right"]
+        facts = {p: RangeFacts(r.end, r.before_ms) for p, r in bucket.right.items()}
+        end_offsets = EndOffsets(left.now_ms, left.ends, right.ends)
+        return why_left_waits(self._spec, bucket, BucketFacts({}, facts, bucket.watermark_ms), end_offsets)
+
+    def _candidates(self, answer: LeftAnswer) -> tuple[list[Candidate], tuple[int, int]]:
+        """Finds the right records of the key in the interval of a left record and beside it, and judges them."""
+        record, right, spec = answer.record, self._of.inputs["right"], self._spec
+        assert record.time_ms is not None
+        assert record.key is not None
+        low, high = earliest_right(spec, record.time_ms), latest_right(spec, record.time_ms)
+        near = min(max(NEAR_MS, 2 * spec.span_ms), 10 * max(spec.before_ms + spec.after_ms, NEAR_MS))
+        matched = answer.outcome is Outcome.MATCHED
+        zones = [(low, high)] if matched else [(low, high), (high + 1, high + near), (low - near, low - 1)]
+        direct = spec.path is not JoinPath.SHUFFLED and not isinstance(spec, LookupSpec)
+        own = [p for p in right.ends if p == record.partition] if direct else sorted(right.ends)
+        found, offsets, unread = self._right_around(record, zones, own)
+        others = [p for p in right.ends if p not in own]
+        if others and not matched:
+            more, extra, left_out = self._right_around(record, zones[:1], others)
+            found, offsets, unread = [*found, *more], offsets + extra, unread + left_out
+        if not matched and high + near < right.now_ms:
+            later, extra, left_out = self._right_around(record, [(high + near + 1, right.now_ms)], own)
+            known = {r.position for r in found}
+            found += [
+                r for r in later if r.position not in known and r.time_ms is not None and low <= r.time_ms <= high
+            ]
+            offsets += extra
+            if left_out:
+                self._of.note(
+                    f"{left_out:,} right records that came later were not read: some may be late ones of its interval"
+                )
+        found += self.winners(answer, *found)
+        found = self._with_stored(answer, found)
+        return self.judged(answer, found), (offsets, unread)
+
+    def _right_around(
+        self, record: SideRecord, zones: Sequence[tuple[int, int]], partitions: Sequence[int]
+    ) -> tuple[list[SideRecord], int, int]:
+        assert record.key is not None
+        assert record.time_ms is not None
+        try:
+            found = self._of.inputs["right"].around(record.key, zones, record.time_ms, partitions)
+        except (OffsetOutOfRange, TopicMissing) as error:
+            self._of.note(f"right records are not known: {error}")
+            return [], 0, 0
+        gone = [p for p in partitions if self._of.inputs["right"].ends[p].start > 0]
+        if gone and self._is_cut(zones[0][0], gone):
+            self._of.note(
+                f"retention has deleted right records of its interval: {self._spec.right.topic} begins later now"
+            )
+        return list(found.records), found.offsets, found.unread
+
+    def _is_cut(self, from_ms: int, partitions: Sequence[int]) -> bool:
+        """Returns whether records of this time may have been deleted, as the log begins with later ones."""
+        right = self._of.inputs["right"]
+        spans = {p: (right.ends[p].start, right.ends[p].stable) for p in partitions}
+        firsts = right.log.valid_times(spans, right.now_ms + self._spec.max_future_skew_ms, 1)
+        return any(not times or times[0][1] > from_ms for times in firsts.values())
+
+    def winners(self, answer: LeftAnswer, *known: SideRecord) -> list[SideRecord]:
+        """Reads the right records in the rows, except the known ones."""
+        have = {record.position for record in known}
+        found: list[SideRecord] = []
+        for position in dict.fromkeys(row.right for row in answer.rows.found if row.right is not None):
+            if position in have:
+                continue
+            try:
+                found.append(self._of.inputs["right"].at(*position))
+            except NoRecord as missing:
+                where = f"{self._spec.right.topic}-{position[0]} offset {position[1]}"
+                self._of.note(f"the right record of its row, {where}, cannot be read: {missing}")
+        return found
+
+    def judged(self, answer: LeftAnswer, rights: Sequence[SideRecord]) -> list[Candidate]:
+        record, read = answer.record, answer.read
+        batches = read.batches if answer.number is None or not answer.ours else BatchSpan.one(answer.number)
+        if not answer.ours:
+            batches = BatchSpan()
+        lookup = isinstance(self._spec, LookupSpec)
+        judged = not lookup or self._spec.right_is_judged  # type: ignore[attr-defined]
+        expiry_ms = read.before.expiry_ms if read.before is not None and answer.ours and judged else None
+        late = answer.late if judged else False
+        direct = self._spec.path is not JoinPath.SHUFFLED and not lookup
+        passage = Visibility(UNREAD if answer.outcome is Outcome.HELD else batches, expiry_ms, late, direct)
+        in_rows = {row.right for row in answer.rows.found if row.right is not None} if answer.rows.found else None
+        return judge(self._spec, record, rights, passage, in_rows)
+
+    def _with_stored(self, answer: LeftAnswer, found: Sequence[SideRecord]) -> list[SideRecord]:
+        """Lookup join: marks the records that were stored when the left record was looked up."""
+        if not isinstance(self._spec, LookupSpec):
+            return list(found)
+        assert answer.record.key is not None
+        assert answer.record.time_ms is not None
+        before = answer.read.before
+        complete_ms = None if before is None else before.outside_ms
+        stored: StoredNow = stored_now(self._spec, answer.record.key, complete_ms)
+        if stored.problem is not None:
+            self._of.note(f"what the store holds of its key is not known: {stored.problem}")
+            return list(found)
+        kept = {record.position: record for record in stored.records}
+        low = earliest_right(self._spec, answer.record.time_ms)
+        if stored.retained_from_ms is not None and low < stored.retained_from_ms:
+            self._of.note("the store may have dropped right records of its interval by now")
+        for record in found:
+            in_time = record.time_ms is not None and low <= record.time_ms <= latest_right(
+                self._spec, answer.record.time_ms
+            )
+            if in_time and record.key == answer.record.key and record.dead is None and record.position not in kept:
+                where = f"{self._spec.right.topic}-{record.partition} offset {record.offset}"
+                self._of.note(f"{where} is not in the store now: not stored yet, dropped, or replaced by a newer one")
+        missing = [record for position, record in kept.items() if position not in {r.position for r in found}]
+        return [replace(r, read=kept[r.position].read) if r.position in kept else r for r in found] + missing
+
+    def _deduced(self, answer: LeftAnswer) -> LeftAnswer:
+        """Says why there is no row, and what it must be according to the plans, if they tell."""
+        rows, output = answer.rows, self._of.job.output.topic
+        if rows.gone:
+            self._of.note(f"its row is gone: retention has deleted records of {output} of that time")
+        elif rows.unread:
+            self._of.note(
+                f"its row was not found in {rows.offsets:,} records of {output}; {rows.unread:,} were not read"
+            )
+        elif answer.read.before is None:
+            self._of.note(
+                f"it has no row in {output}, and the checkpoint no longer has the plan that would say whether the join "
+                "began behind it"
+            )
+        elif (ids := self._of.job.output.deduplicate) is not None and (ids.header or ids.expression):
+            self._of.note(
+                f"it has no row in {output}, although batch {answer.number} is done: after a restart the deduplicator "
+                "drops a row whose id another row of the batch has (`output.deduplicate`); ids must be unique"
+            )
+        else:
+            deduced = self._by_plans(answer)
+            if deduced.outcome in self._spec.type.left_out:
+                self._of.note(f"it has no row: `type: {self._spec.type}` leaves {deduced.outcome} records out")
+            elif deduced.outcome is not Outcome.UNKNOWN or not self._spec.type.left_out:
+                self._of.note(f"it has no row in {output}, and should have one: batch {answer.number} is done")
+        return self._by_plans(answer)
+
+    def _by_plans(self, answer: LeftAnswer) -> LeftAnswer:
+        """Returns the answer with the outcome that it must have by the plans, if they tell."""
+        if answer.read.after is None:
+            return answer
+        if any(candidate.match_reason is MatchReason.WON for candidate in answer.candidates):
+            return replace(answer, outcome=Outcome.MATCHED)
+        if any(candidate.match_reason is MatchReason.UNKNOWN for candidate in answer.candidates):
+            return answer
+        return replace(answer, outcome=Outcome.UNMATCHED, reason=self._why_alone(answer.record, answer.read))
+
+    def _is_ours(self, rows: RowsFound) -> bool:
+        return all(row.batch is None or row.batch.origin == self._of.origin for row in rows.found)
+
+    def ended(self, position: Position, number: int | None) -> Ended:
+        in_order = self._spec.path is not JoinPath.SHUFFLED and self._of.job.output.exactly_once
+        return Ended(self._of.origin, number, position, in_order)
+
+
+def _copied_left(record: SideRecord, rows: RowsFound) -> list[str]:
+    """Returns the side topics that may have a copy of a left record. Dead letters have no rows."""
+    if not rows.found:
+        return ["dead_letter"] if record.dead is not None or record.late_by_ms == 0 else ["dead_letter", "late"]
+    return ["late"] if any(row.late for row in rows.found) else []
+
+
+def _partition_of(record: SideRecord, partitions: int) -> int:
+    """Returns the partition of a row with this key by our producers' partitioner, unless the key is long."""
+    return _bucket_of(record, partitions)
+
+
+def _bucket_of(record: SideRecord, buckets: int) -> int:
+    frame = pl.DataFrame(
+        {"key": [record.key], "partition": [record.partition]}, schema={"key": pl.Binary, "partition": pl.Int32}
+    )
+    return int(buckets_of(frame, buckets)[0])

@@ -1,0 +1,69 @@
+"""Each policy means the same to the window, to brute force, and to the audit's SQL; an unknown one means nothing."""
+
+from collections import defaultdict
+from contextlib import closing
+from dataclasses import replace
+
+import duckdb
+import polars as pl
+import pytest
+from hypothesis import given
+
+from deploy.inspection.audit.judging.choice import RightCandidate, chosen
+from deploy.inspection.audit.judging.database import AuditTables
+from deploy.inspection.audit.judging.joined import join_again
+from deploy.inspection.audit.judging.scope import AuditScope
+from deploy.inspection.audit.records import position_of
+from joins.errors import SpecError
+from joins.spec import Policy
+from joins.window.window import Window
+from teacup.base.times import EARLIEST_MS
+from tests.support.making import frame, join_spec, rows, slice_of
+
+SPEC = join_spec(before_ms=5, after_ms=3)
+
+
+def by_window(policy, lefts, rights):
+    window, found = Window(replace(SPEC, policy=policy)), defaultdict(set)
+    window.add(slice_of(rights))
+    for made in window.join(frame(lefts), late=False, expiry_ms=EARLIEST_MS):
+        names = ("left_partition", "left_offset", "right_partition", "right_offset")
+        for p, offset, q, other in made.filter(pl.col("right_offset").is_not_null()).select(names).rows():
+            found[position_of(p, offset)].add(position_of(q, other))
+    return dict(found)
+
+
+def by_rank(policy, lefts, rights):
+    found = {}
+    for p, offset, t, key in lefts:
+        inside = [right for right in rights if right[3] == key and -5 <= right[2] - t <= 3]
+        them = chosen(policy, t, [RightCandidate(time_ms, position_of(q, at)) for q, at, time_ms, _ in inside])
+        found |= {position_of(p, offset): set(them)} if them else {}
+    return found
+
+
+def by_sql(policy, lefts, rights):
+    scope = AuditScope(policy=policy, before_ms=5, after_ms=3, from_ms=0, to_ms=100)
+    with closing(duckdb.connect(config={"threads": 1})) as con:
+        db, found = AuditTables(con), defaultdict(set)
+        for table, records in (("lefts", lefts), ("rights", rights), ("doubtful", [])):
+            db.integers(table, "pos t meets", [(position_of(p, at), t, ord(key)) for p, at, t, key in records])
+        db.make("judged", "SELECT *, meets AS kh, NULL AS dead FROM lefts")
+        db.make("taking", "SELECT *, true AS sure FROM rights")
+        join_again(db, scope)
+        for left, right in db.all("SELECT * FROM " + ("pairs" if policy is Policy.ALL else "best WHERE best NOTNULL")):
+            found[left].add(right)
+    return dict(found)
+
+
+@pytest.mark.parametrize("policy", Policy)
+@given(lefts=rows(max_ms=9), rights=rows(max_ms=9))
+def test_all_choose_the_same(policy, lefts, rights):
+    assert by_window(policy, lefts, rights) == by_rank(policy, lefts, rights) == by_sql(policy, lefts, rights)
+
+
+@pytest.mark.parametrize("by", [by_window, by_rank, by_sql])
+def test_an_unknown_policy_is_refused(by):
+    """By the join's configuration, which gives it to all; and by each of them, where it falls to no other."""
+    with pytest.raises((SpecError, KeyError, AttributeError)):
+        by("newest", [(0, 0, 10, b"a")], [(0, 0, 10, b"a")])
