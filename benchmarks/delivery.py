@@ -28,7 +28,7 @@ from deploy.output.stage import deliver_stage
 from joins.items import Begin, End, Item, Rows
 from joins.read.summary import BucketSummary
 from joins.rows.frames import ROW
-from joins.spec import Format, JoinSpec, Side
+from joins.spec import Format, JoinSpec, Right, Side
 
 CASES = ((4, 400_000), (16, 400_000), (64, 400_000), (4, 4_000), (16, 4_000), (64, 4_000))
 SMALL_BATCHES = 10
@@ -79,9 +79,7 @@ def deliver(bootstrap: str, exactly_once: bool, buckets: int, rows: pl.DataFrame
     spec = JoinSpec(
         name=topic,
         left=Side(topic="left", format=Format.JSON),
-        right=Side(topic="right", format=Format.JSON),
-        before_ms=1,
-        after_ms=0,
+        right=Right(topic="right", format=Format.JSON, before_ms=1, after_ms=0),
         kafka={"bootstrap.servers": bootstrap},
     )
     stage = deliver_stage(spec, Output(topic=topic, exactly_once=exactly_once))

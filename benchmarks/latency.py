@@ -42,7 +42,7 @@ from deploy.jobs.join import JoinJobKind
 from deploy.jobs.runner import run
 from deploy.jobs.stopping import Stop
 from deploy.watch.lines import Lines
-from joins.spec import Format, JoinSpec, Side
+from joins.spec import Format, JoinSpec, Right, Side
 from teacup.base.now import wall_ms
 from teacup.kafka.write.writer import TopicWriter
 
@@ -113,9 +113,7 @@ def live_job(bootstrap: str, checkpoint: Path, delivery: str, every_ms: int = 0)
     spec = JoinSpec(
         name="live",
         left=Side(topic=LEFT, disorder_ms=0, format=Format.JSON),
-        right=Side(topic=RIGHT, disorder_ms=0, format=Format.JSON),
-        before_ms=BEFORE_MS,
-        after_ms=0,
+        right=Right(topic=RIGHT, disorder_ms=0, format=Format.JSON, before_ms=BEFORE_MS, after_ms=0),
         producer_delay_ms=PRODUCER_DELAY_MS,
         kafka={"bootstrap.servers": bootstrap},
     )

@@ -30,7 +30,7 @@ from deploy.output.stage import deliver_stage
 from joins.items import Begin, End, Item, Rows
 from joins.read.summary import BucketSummary
 from joins.rows.frames import RECORD
-from joins.spec import JoinSpec, Side
+from joins.spec import JoinSpec, Right, Side
 from joins.window.slices import Slice
 from joins.window.window import Window
 from teacup.base.times import EARLIEST_MS
@@ -71,7 +71,7 @@ def fill(kafka: dict[str, str], case: Case, left: str, right: str) -> None:
 
 def joined(kafka: dict[str, str], spec: JoinSpec, left: int, right: int, number: int) -> Iterator[Item[BucketSummary]]:
     """Yields what the join's stage yields for one ticket, on a window with all of right."""
-    window, name = Window(spec), RECORD.names()
+    window, name = Window(spec.right), RECORD.names()
     taken = [
         pl.DataFrame(pl.from_arrow(batch)).rename({"timestamp": "time"}).select(name).cast(RECORD)
         for batch in RangeReader(spec.right.topic, kafka).read(0, 0, right)
@@ -94,7 +94,7 @@ def peak_bytes() -> int:
 def child(bootstrap: str, case: Case, left: str, right: str, out: str) -> None:
     """Delivers a few rows, then all; prints by how much the peak rose, and what was delivered."""
     kafka = {"bootstrap.servers": bootstrap}
-    spec = JoinSpec(name=out, left=Side(topic=left), right=Side(topic=right), before_ms=1_000, after_ms=0, kafka=kafka)
+    spec = JoinSpec(name=out, left=Side(topic=left), right=Right(topic=right, before_ms=1_000, after_ms=0), kafka=kafka)
     deliver = deliver_stage(spec, Output(topic=out))
     few = min(case.right, 10)
     list(deliver(joined(kafka, spec, 10, few, 1)))

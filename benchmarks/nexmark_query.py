@@ -20,12 +20,13 @@ from collections.abc import Callable
 from contextlib import closing
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from pyspark.sql import Column, DataFrame
 from pyspark.sql import functions as sf
 
 from benchmarks.ours import run_to_kafka
-from joins import Format, JoinSpec, Policy, Side, window_join
+from joins import Format, JoinSpec, Policy, Right, Side, window_join
 from joins.spec import JoinPath
 from teacup.spark.session import Session
 
@@ -138,18 +139,16 @@ QUERIES = {
 def spec_of(name: str, path: JoinPath, bootstrap: str, max_records: int) -> JoinSpec:
     query = QUERIES[name]
 
-    def side(topic: str, key: str) -> Side:
-        if path is JoinPath.DIRECT:
-            return Side(topic=topic, disorder_ms=DISORDER_MS, format=Format.JSON)
-        return Side(topic=topic, disorder_ms=DISORDER_MS, format=Format.JSON, key=key, time="$.dateTime")
+    def side(topic: str, key: str) -> dict[str, Any]:
+        where = {} if path is JoinPath.DIRECT else {"key": key, "time": "$.dateTime"}
+        return {"topic": topic, "disorder_ms": DISORDER_MS, "format": Format.JSON, **where}
 
+    before_ms, after_ms = query.interval_ms
+    right = Right(**side(*query.right), before_ms=before_ms, after_ms=after_ms, policy=query.policy)
     return JoinSpec(
         name=name,
-        left=side(*query.left),
-        right=side(*query.right),
-        before_ms=query.interval_ms[0],
-        after_ms=query.interval_ms[1],
-        policy=query.policy,
+        left=Side(**side(*query.left)),
+        right=right,
         max_records=max_records,
         path=path,
         kafka={"bootstrap.servers": bootstrap},

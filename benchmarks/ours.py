@@ -35,7 +35,7 @@ from joins.items import Batches, End, Item, Rows
 from joins.plan.reader import JoinControl
 from joins.plan.start.copartition import with_path
 from joins.read.summary import BucketSummary
-from joins.spec import Format, JoinPath, JoinSpec, Side
+from joins.spec import Format, JoinPath, JoinSpec, Right, Side
 from joins.streaming import join_kind_of, stage_frame
 from teacup.kafka.delivery.provenance import BatchTag
 from teacup.kafka.write.templates import MadeTexts
@@ -49,9 +49,9 @@ def spec_of(
     return JoinSpec(
         name="bench",
         left=Side(topic=work.left_topic, disorder_ms=DISORDER_MS, format=Format(form)),
-        right=Side(topic=work.right_topic, disorder_ms=DISORDER_MS, format=Format(form)),
-        before_ms=before_ms,
-        after_ms=AFTER_MS,
+        right=Right(
+            topic=work.right_topic, disorder_ms=DISORDER_MS, format=Format(form), before_ms=before_ms, after_ms=AFTER_MS
+        ),
         max_records=max_records,
         path=None if path is None else JoinPath(path),
         kafka=work.kafka,

@@ -30,7 +30,7 @@ from joins.batch.state import Bucket, PartitionRange
 from joins.batch.ticket import Ticket
 from joins.plan.reader import open_log
 from joins.read.deserialize import SideReader
-from joins.spec import JoinPath, JoinSpec, Side
+from joins.spec import JoinPath, JoinSpec, Right, Side
 from joins.window.backup import CheckpointedStore
 from joins.window.bolt import needed
 from joins.window.covering import EVERY_MS
@@ -44,9 +44,7 @@ def spec_of(work: Work, before_ms: int, buckets: int) -> JoinSpec:
     return JoinSpec(
         name="restore",
         left=Side(topic=work.left_topic, disorder_ms=DISORDER_MS),
-        right=Side(topic=work.right_topic, disorder_ms=DISORDER_MS),
-        before_ms=before_ms,
-        after_ms=AFTER_MS,
+        right=Right(topic=work.right_topic, disorder_ms=DISORDER_MS, before_ms=before_ms, after_ms=AFTER_MS),
         path=JoinPath.SHUFFLED,
         buckets=buckets,
         kafka=work.kafka,
@@ -55,7 +53,10 @@ def spec_of(work: Work, before_ms: int, buckets: int) -> JoinSpec:
 
 def ticket_at(spec: JoinSpec, end_ms: int) -> Ticket:
     """Returns the first bucket's ticket: both sides are read up to this time, and left is as far as that."""
-    expiry_ms, spacing_ms = earliest_right(spec, end_ms), spec.before_ms // 4  # as a batch plan keeps its bounds
+    expiry_ms, spacing_ms = (
+        earliest_right(spec.right, end_ms),
+        spec.right.before_ms // 4,
+    )  # as a batch plan keeps its bounds
     times = [*range(BEGIN_MS, end_ms, spacing_ms), end_ms]
     sides: dict[str, dict[int, PartitionRange]] = {}
     for side in ("left", "right"):
@@ -124,9 +125,10 @@ def _compare(spec: JoinSpec, end_ms: int, folder: Path) -> None:
     from_copies_s, found = restored(CheckpointedStore(files("third"), copies))
     if found != wanted:
         raise SystemExit(f"the windows differ: {found} and {wanted}")
-    stream_s = (spec.before_ms - EVERY_MS) / 1_000
+    stream_s = (spec.right.before_ms - EVERY_MS) / 1_000
     print(
-        f"window of {spec.before_ms / 1_000:g} s, bucket 1 of {spec.buckets}: {found[0]:,} records, {found[1]:,} marked"
+        f"window of {spec.right.before_ms / 1_000:g} s, bucket 1 of {spec.buckets}: "
+        f"{found[0]:,} records, {found[1]:,} marked"
         f"\n  copies: {size / 1e6:.1f} MB, {copy_s / stream_s * 1_000:.2f} ms per second of the stream"
         f"\n  restored from Kafka in {from_kafka_s:.2f} s, from copies in {from_copies_s:.2f} s: "
         f"{from_kafka_s / from_copies_s:.1f} times as fast"

@@ -47,7 +47,7 @@ from joins.plan.sync_bolt import Planned, StallTimer, SyncBolt
 from joins.plan.wait_reasons import NotReady
 from joins.read.facts_files import keep_facts
 from joins.read.summary import BucketSummary
-from joins.spec import JoinPath, JoinSpec, Side
+from joins.spec import JoinPath, JoinSpec, Right, Side
 from teacup.kafka.log.time_search import Timed, block_size
 from teacup.kafka.log.topic_log import Ends, LeaderPosition, TimeAnswer, TimeQuery
 from teacup.kafka.records.record import OUTLIERS, typical
@@ -150,8 +150,7 @@ class Planning:
         self.spec = JoinSpec(
             name=f"{case}-{partitions}",
             left=Side(topic="left", disorder_ms=DISORDER_MS),
-            right=Side(topic="right", disorder_ms=DISORDER_MS),
-            before_ms=BEFORE_MS,
+            right=Right(topic="right", disorder_ms=DISORDER_MS, before_ms=BEFORE_MS),
             producer_delay_ms=100,
             max_records=MAX_RECORDS,
             path=path,

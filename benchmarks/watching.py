@@ -44,7 +44,7 @@ from deploy.watch.metrics import Metrics, metrics_routes
 from deploy.watch.server import Asked
 from joins.batch.facts import BucketFacts, RangeFacts
 from joins.read.summary import BucketSummary
-from joins.spec import JoinSpec, Side
+from joins.spec import JoinSpec, Right, Side
 from teacup.base.now import wall_ms
 from teacup.spark.planner.notes import PlannerNotes, ReadNotes, notes_file
 
@@ -162,7 +162,7 @@ def cpu_s(work: Callable[[], object], times: int) -> float:
 
 def by_parts(every_ms: int) -> None:
     """Prints what the listener takes, without Spark and Kafka."""
-    spec = JoinSpec(name="live", left=Side(topic=LEFT), right=Side(topic=RIGHT), before_ms=BEFORE_MS, kafka={})
+    spec = JoinSpec(name="live", left=Side(topic=LEFT), right=Right(topic=RIGHT, before_ms=BEFORE_MS), kafka={})
     metrics, at_ms = Metrics(Follower("live", wall_ms)), wall_ms()
     zero = tuple(zeros(spec))
     metrics.opening(About(name="live", kind="window-join", version="0", does="", sides={LEFT: "left"}, zeros=zero))

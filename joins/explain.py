@@ -212,8 +212,8 @@ def _ruled_out(spec: JoinSpec, left: SideRecord, right: SideRecord, passage: Vis
         return Candidate(right, MatchReason.OTHER_KEY, alike=alike)
     if left.time_ms is None:
         return Candidate(right, MatchReason.UNKNOWN)
-    early_ms = earliest_right(spec, left.time_ms) - right.time_ms
-    far_ms = right.time_ms - latest_right(spec, left.time_ms)
+    early_ms = earliest_right(spec.right, left.time_ms) - right.time_ms
+    far_ms = right.time_ms - latest_right(spec.right, left.time_ms)
     out_of_time = (MatchReason.BEFORE_INTERVAL, early_ms) if early_ms > 0 else (MatchReason.AFTER_INTERVAL, far_ms)
     if passage.direct and right.partition != left.partition:
         return Candidate(right, MatchReason.OTHER_BUCKET)
@@ -243,7 +243,7 @@ def chosen(spec: JoinSpec, left: SideRecord, rights: Sequence[SideRecord]) -> li
     window = Slice.build(_frame(rights), {})
     by_position = {right.position: right for right in rights}
     picked: list[SideRecord] = []
-    for picks in pick(spec, [window], _frame([left]), EARLIEST_MS):
+    for picks in pick(spec.right, [window], _frame([left]), EARLIEST_MS):
         rows = picks.row[picks.slice_of != NONE]
         found = zip(window.partitions[rows].tolist(), window.offsets[rows].tolist(), strict=True)
         picked += [by_position[position] for position in found]
@@ -291,7 +291,7 @@ def _by_rows(
     in_rows: Collection[Position],
 ) -> list[Candidate]:
     """Judges by the right records in the left record's rows; those deleted since cannot be compared with."""
-    gone = set(in_rows) - {right.position for right in (*sure, *perhaps)} if spec.policy is not Policy.ALL else ()
+    gone = set(in_rows) - {right.position for right in (*sure, *perhaps)} if spec.right.policy is not Policy.ALL else ()
     winners = [right for right in (*sure, *perhaps) if right.position in in_rows]
     found = []
     for right, was_there in [*((r, True) for r in sure), *((r, False) for r in perhaps)]:

@@ -6,7 +6,6 @@ included. All times and durations are int64 milliseconds; a duration may be give
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping
 from dataclasses import InitVar, dataclass, field, replace
 from enum import StrEnum
@@ -15,6 +14,7 @@ from typing import Annotated, Generic, Literal, TypeVar
 
 from datadelay.watermark import Idle
 from joins.errors import SpecError
+from joins.right_source import Log, Store
 from joins.spec_base import REQUIRED, DurationArgs, identity_of
 from teacup.base.fields import Allowed, Between, Count, Spelling, coerce_fields
 from teacup.base.times import DISORDER_MS, LONGEST_MS, MAX_FUTURE_SKEW_MS, PRODUCER_DELAY_MS
@@ -48,8 +48,6 @@ TopicName = Annotated[
 JobName = Annotated[
     str, Spelling("a name of 1 to 200 letters, digits, dots, underscores and hyphens", _NAME, longest=200)
 ]
-Url = Annotated[str, Allowed("http(s)://host:port", lambda url: re.match(r"https?://[^/\s]", url))]
-Timeout = Annotated[float, Between("a number of seconds, more than 0", above=0)]
 
 
 T_co = TypeVar("T_co", covariant=True)
@@ -226,6 +224,36 @@ class Side(DurationArgs):
         return self.time != "kafka"
 
 
+@dataclass(frozen=True, kw_only=True)
+class Right(Side):
+    """The topic that completes left, which of its records match, and where they are kept.
+
+    before_ms    how much older than left a right record may be, both ends included
+    after_ms     how much newer than left it may be; left waits that long
+    policy       which of several matches
+    max_wait_ms  how long left waits for a right topic whose watermark does not advance; None: for ever
+    source       `Log()`: the join reads the topic; a `Store`: it looks up what a feeder stores (a lookup join)
+    """
+
+    before_ms: Millis = REQUIRED
+    before: InitVar[str | None] = None
+    after_ms: Millis = 0
+    after: InitVar[str | None] = None
+    policy: Policy = Policy.NEAREST
+    max_wait_ms: Wait | None = None
+    max_wait: InitVar[str | None] = None
+    source: Log | Store = field(default_factory=Log)
+
+    @property
+    def store(self) -> Store:
+        """Where right is stored. Raises `SpecError` if the join reads right's topic itself."""
+        if isinstance(self.source, Store):
+            return self.source
+        raise SpecError(
+            f"source of {self.topic!r}: a lookup join needs right records in a store; give source=Store(...)"
+        )
+
+
 def _installed(module: str) -> bool:
     try:
         return find_spec(module) is not None
@@ -264,6 +292,8 @@ IDENTITY = (
     "outliers",
 )
 """The values that decide the rows of a join; its checkpoint is bound to them."""
+OF_RIGHT = {name: f"right.{name}" for name in ("before_ms", "after_ms", "policy")}
+"""Where those are that are named differently from where they are."""
 IDENTITY_IF_SET = {"left.tombstones": None, "right.tombstones": None, "type": JoinType.LEFT}
 """The same, for values that are left out if they are these defaults."""
 
@@ -274,7 +304,7 @@ RECORDS_PER_BATCH, RECORDS_OF_A_BUCKET, MOST_RECORDS_PER_BATCH = 1_000_000, 90_0
 
 @dataclass(frozen=True, kw_only=True)
 class JoinSpec(DurationArgs, BothSides[Side]):
-    """One join. Each duration is a number (`before_ms=600_000`) or a text as in a job file (`before="10m"`).
+    """One join. Each duration is a number (`max_future_skew_ms=1_000`) or a text as in a job file.
 
     type             which rows are written; `semi` and `anti` keep no values of right
     start            where left starts in a new checkpoint: "earliest", "latest", epoch milliseconds, or the offset of
@@ -285,7 +315,7 @@ class JoinSpec(DurationArgs, BothSides[Side]):
                      has to hold there
     complete         under `availableNow`: no record follows those that are there when a run begins, on either side.
                      What is read to its end is finished, whatever `idle` and the clock say
-    max_wait_ms      how long left waits for a right topic whose watermark does not advance; None: for ever
+    idle, producer_delay_ms  about each topic that the join reads; about a stored right, the collector has them
     on_data_loss     "stop", or "continue" with what is left of the log and count the loss
     path             how records reach the task that joins them; None: direct if the topics are partitioned alike
     buckets          shuffled path: how many tasks share a batch; None: one per partition of the larger topic
@@ -299,12 +329,7 @@ class JoinSpec(DurationArgs, BothSides[Side]):
 
     name: JobName
     left: Side
-    right: Side
-    before_ms: Millis = REQUIRED
-    before: InitVar[str | None] = None
-    after_ms: Millis = 0
-    after: InitVar[str | None] = None
-    policy: Policy = Policy.NEAREST
+    right: Right
     type: JoinType = JoinType.LEFT
     producer_delay_ms: Millis = PRODUCER_DELAY_MS
     producer_delay: InitVar[str | None] = None
@@ -312,8 +337,6 @@ class JoinSpec(DurationArgs, BothSides[Side]):
     max_future_skew: InitVar[str | None] = None
     idle: Idle = Idle.ADVANCE
     complete: bool = False
-    max_wait_ms: Wait | None = None
-    max_wait: InitVar[str | None] = None
     max_records: Count | None = None
     max_right_bytes: Count = 256 << 20
     start: Start | Offsets = "earliest"
@@ -335,6 +358,8 @@ class JoinSpec(DurationArgs, BothSides[Side]):
             raise SpecError("left.keep is not allowed: left records are never stored; give right.keep")
         if self.type.left_alone:
             self._leave_right_out()
+        if self.complete and self.right.source.is_stored:
+            raise SpecError("complete: how far right is stored, the Data Delay API says: it is for the in-memory join")
         if self.path is JoinPath.DIRECT and self.buckets is not None:
             raise SpecError(
                 f"buckets: {self.buckets} is for the shuffled path only; on the direct path each partition is one"
@@ -348,7 +373,7 @@ class JoinSpec(DurationArgs, BothSides[Side]):
             )
 
     def _leave_right_out(self) -> None:
-        if self.policy is Policy.ALL:
+        if self.right.policy is Policy.ALL:
             raise SpecError(
                 f"policy: 'all' gives a row for each pair, and type '{self.type}' asks only whether there is one; "
                 "choose another policy"
@@ -360,7 +385,12 @@ class JoinSpec(DurationArgs, BothSides[Side]):
     @property
     def span_ms(self) -> int:
         """How long, in event time, a right record may be needed: the interval and the disorder of both sides."""
-        return self.before_ms + self.after_ms + self.left.disorder_ms + self.right.disorder_ms
+        return self.right.before_ms + self.right.after_ms + self.left.disorder_ms + self.right.disorder_ms
+
+    @property
+    def is_direct(self) -> bool:
+        """Whether a left record can only match right records in the partition of its number."""
+        return self.path is not JoinPath.SHUFFLED and not self.right.source.is_stored
 
     def records_of_batch(self, buckets: int) -> int:
         """Returns the soft limit of records in a batch with this many buckets.
@@ -374,4 +404,5 @@ class JoinSpec(DurationArgs, BothSides[Side]):
 
     def identity(self) -> dict[str, object]:
         """What a checkpoint is bound to: a change of any of these needs a new checkpoint."""
-        return identity_of(self, IDENTITY, IDENTITY_IF_SET)
+        of_source = self.right.source.identity
+        return identity_of(self, (*IDENTITY, *of_source), IDENTITY_IF_SET, {**OF_RIGHT, **of_source})

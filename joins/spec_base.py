@@ -15,6 +15,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from operator import attrgetter
+from types import MappingProxyType
 from typing import Any, Self
 
 from joins.errors import SpecChanged, SpecError
@@ -25,7 +26,7 @@ REQUIRED: Any = ...
 """The default of a duration that must be given, as a number or a text."""
 
 _MS, _S = "_ms", "_s"
-_NONE: Mapping[str, object] = {}
+_NONE: Mapping[str, Any] = MappingProxyType({})
 
 
 class DurationArgs:
@@ -95,12 +96,15 @@ def in_python(remedy: str) -> Wording:
     return Wording(lambda name, value: (name, repr(value)), remedy)
 
 
-def identity_of(spec: object, names: Iterable[str], if_set: Mapping[str, object] = _NONE) -> dict[str, object]:
+def identity_of(
+    spec: object, names: Iterable[str], if_set: Mapping[str, object] = _NONE, places: Mapping[str, str] = _NONE
+) -> dict[str, object]:
     """Returns values of a spec by name (`right.topic` is a side's), as checkpoints hold them in JSON.
 
     if_set   more names, each with a default: a value that equals it is left out
+    places   where a value is in the spec, if not where its name says
     """
-    found = {name: _as_json(name, attrgetter(name)(spec)) for name in (*names, *if_set)}
+    found = {name: _as_json(name, attrgetter(places.get(name, name))(spec)) for name in (*names, *if_set)}
     return {name: value for name, value in found.items() if name not in if_set or value != if_set[name]}
 
 

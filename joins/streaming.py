@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from joins.lookup.spec import LookupSpec
 from joins.spec import JoinPath, JoinSpec, Policy
 
 if TYPE_CHECKING:
@@ -62,14 +61,14 @@ def window_join(
     return joined.where(~joined.outcome.isin(hidden))
 
 
-def lookup_join(spark: SparkSession, spec: LookupSpec) -> DataFrame:
+def lookup_join(spark: SparkSession, spec: JoinSpec) -> DataFrame:
     """The lookup join: the columns of `window_join`, one row per result.
 
     outcome is matched, unmatched (reason no_candidate, null_key, right_stalled or no_longer_stored) or dead_letter.
     Every left record gets exactly one outcome, once every right record that it may match is known to be stored.
     Give the query a checkpoint location of its own.
     """
-
+    assert spec.right.store, "raises SpecError for a join of another kind"
     rows = result_frame(spark, spec)
     return rows.where(~rows.outcome.isin("skipped", *spec.type.left_out))
 
@@ -96,7 +95,7 @@ class JoinKind:
 
         With every policy but `all` a left record has one row, even if right records have reached a store meanwhile.
         """
-        return self.repeats_exactly or spec.policy is not Policy.ALL
+        return self.repeats_exactly or spec.right.policy is not Policy.ALL
 
 
 def _window_reader(*args: Any) -> StreamReader:
@@ -129,7 +128,7 @@ def _lookup_reader(*args: Any) -> StreamReader:
     return LookupReader(*args)
 
 
-def _lookup_stage(spec: LookupSpec, windows: Path | None, copies: str | None) -> Stage[BucketSummary]:
+def _lookup_stage(spec: JoinSpec, windows: Path | None, copies: str | None) -> Stage[BucketSummary]:
     from joins.lookup.stage import lookup_stage
 
     return lookup_stage(spec, windows)
@@ -142,7 +141,7 @@ LOOKUP = JoinKind(("left",), repeats_exactly=False, reader=_lookup_reader, stage
 
 def join_kind_of(spec: JoinSpec) -> JoinKind:
     """Returns the join kind that a specification asks for."""
-    if isinstance(spec, LookupSpec):
+    if spec.right.source.is_stored:
         return LOOKUP
     return SHUFFLED if spec.path is JoinPath.SHUFFLED else WINDOW
 

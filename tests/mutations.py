@@ -49,7 +49,7 @@ MUTATIONS = (
     Mutation(
         "left waits for right's `after`",
         "joins/batch/rules.py",
-        "complete_ms = earliest_left(spec, right_ms) if",
+        "complete_ms = earliest_left(spec.right, right_ms) if",
         "complete_ms = right_ms if",
         "tests/joins/batch/test_rules.py",
     ),
@@ -63,7 +63,7 @@ MUTATIONS = (
     Mutation(
         "the expiry leaves `before`",
         "joins/batch/rules.py",
-        "max(earliest_right(spec, watermark(watermarks_ms)), known_ms)",
+        "max(earliest_right(right, watermark(watermarks_ms)), known_ms)",
         "max(watermark(watermarks_ms), known_ms)",
         "tests/joins/batch/test_rules.py",
     ),

@@ -34,7 +34,7 @@ def test_each_job_file_is_the_join_beside_it(number: int, tmp_path: Path) -> Non
 
     assert len(FILES) == 3
     assert isinstance(job, JoinJob)
-    assert (job.spec.before_ms, job.spec.left.disorder_ms, job.spec.policy) == (600_000, 5_000, "all")
+    assert (job.spec.right.before_ms, job.spec.left.disorder_ms, job.spec.right.policy) == (600_000, 5_000, "all")
 
 
 @pytest.mark.parametrize(("number", "expected"), [(0, "a,b"), (1, '{"ad":"x","page":"p","campaign":"c"}')])

@@ -3,7 +3,7 @@
 storage        whether the namespace keeps records long enough, keeps all of a key, and still has what the next left
                records look for
 storage.keys   whether the store knows keys of the next left records, by the join's own look-up
-delay          whether left may go, by the join's own rule (`joins.lookup.spec.judge`)
+delay          whether left may go, by the join's own rule (`joins.lookup.gate.judge`)
 """
 
 from __future__ import annotations
@@ -21,6 +21,7 @@ from deploy.check.findings import Finding, error, from_error, ok, warning
 from joins.batch.rules import earliest_right
 from joins.errors import JoinError
 from joins.lookup.feed.spec import FeedSpec
+from joins.lookup.gate import STORE, judge
 from joins.lookup.key_lookup import (
     DELAY_REFUSED,
     REFUSED,
@@ -31,8 +32,8 @@ from joins.lookup.key_lookup import (
     retained_from,
     storage_client,
 )
-from joins.lookup.spec import STORE, LookupSpec, judge
 from joins.plan.start.startup_sample import ENOUGH, Sample
+from joins.spec import JoinSpec
 from teacup.base.errors import ExitCode
 from teacup.base.times import iso, written
 from teacup.storage.client import StorageClient
@@ -46,7 +47,7 @@ _A_KEY = b"teacup.check"
 
 
 def of_lookup(
-    spec: LookupSpec, pinned: Mapping[str, object] = MappingProxyType({}), unread: Sample | None = None
+    spec: JoinSpec, pinned: Mapping[str, object] = MappingProxyType({}), unread: Sample | None = None
 ) -> Iterator[Finding]:
     """Checks both APIs. Each requires the right `read`.
 
@@ -54,11 +55,11 @@ def of_lookup(
     unread   a sample of the left records that the join reads next, if known
     """
     unread = unread or Sample()
-    with closing(storage_client(spec.storage, attempts=2, give_up_after_s=5.0)) as client:
+    with closing(storage_client(spec.right.store.storage, attempts=2, give_up_after_s=5.0)) as client:
         namespace = yield from _asked(spec.name, _namespace(spec, client, unread))
         if namespace is not None:
             yield from _asked(spec.name, _keys(spec, client, namespace, unread))
-    delay = spec.delay
+    delay = spec.right.store.delay
     with closing(delay_client(delay)) as delays:
         try:
             found = delays.read(delay.consumer, spec.right.topic)
@@ -103,10 +104,10 @@ def of_keep(namespace: NamespaceBody) -> Iterator[Finding]:
         )
 
 
-def of_window(spec: LookupSpec, retained_from_ms: int, unread: Sample) -> Iterator[Finding]:
+def of_window(spec: JoinSpec, retained_from_ms: int, unread: Sample) -> Iterator[Finding]:
     """Says whether the windows of the next left records are still stored."""
     wanted = sorted(
-        earliest_right(spec, at)
+        earliest_right(spec.right, at)
         for p, keys in unread.keys.items()
         for key, at in zip(keys, unread.times[p], strict=True)
         if key is not None and at is not None
@@ -119,7 +120,7 @@ def of_window(spec: LookupSpec, retained_from_ms: int, unread: Sample) -> Iterat
         yield ok("storage.retained", f"{kept}; the next left records look for them from {iso(wanted[0])} on")
         return
     text = f"{kept}, and {gone} of the next {len(wanted)} left records look for them from {iso(wanted[0])} on"
-    if spec.on_expired == "unmatched":
+    if spec.right.store.on_expired == "unmatched":
         yield warning("storage.retained", f"{text}: they will be unmatched, with the reason no_longer_stored")
         return
     yield error(
@@ -143,7 +144,7 @@ def of_stored_keys(namespace: str, asked: int, found: int) -> Iterator[Finding]:
         )
 
 
-def of_gate(spec: LookupSpec, delay: Delay, store: str | None, pinned: Mapping[str, object]) -> Finding:
+def of_gate(spec: JoinSpec, delay: Delay, store: str | None, pinned: Mapping[str, object]) -> Finding:
     """Says whether left may go.
 
     store    the generation of the store, if known
@@ -152,7 +153,7 @@ def of_gate(spec: LookupSpec, delay: Delay, store: str | None, pinned: Mapping[s
     if store is None:
         store = delay.store_generation or ""
         pinned = {name: value for name, value in pinned.items() if name != STORE}
-    verdict = judge(delay, store, pinned, spec.accepted_generations)
+    verdict = judge(delay, store, pinned, spec.right.store.accepted_generations)
     if verdict.shut:
         return error("delay", f"left would wait for ever: {verdict.waits_for}", ExitCode.CHECKPOINT)
     if verdict.waits_for is not None:
@@ -160,8 +161,8 @@ def of_gate(spec: LookupSpec, delay: Delay, store: str | None, pinned: Mapping[s
     return ok("delay", f"{delay.consumer!r} has stored {delay.topic!r} up to {iso(verdict.watermark_ms)}")
 
 
-def _namespace(spec: LookupSpec, client: StorageClient, unread: Sample) -> Generator[Finding, None, NamespaceBody]:
-    namespace = client.namespace(spec.storage.namespace)
+def _namespace(spec: JoinSpec, client: StorageClient, unread: Sample) -> Generator[Finding, None, NamespaceBody]:
+    namespace = client.namespace(spec.right.store.storage.namespace)
     kept_from_ms = retained_from(namespace)
     yield of_retention(namespace, spec.span_ms)
     yield from of_keep(namespace)
@@ -170,7 +171,7 @@ def _namespace(spec: LookupSpec, client: StorageClient, unread: Sample) -> Gener
 
 
 def _keys(
-    spec: LookupSpec, client: StorageClient, namespace: NamespaceBody, unread: Sample
+    spec: JoinSpec, client: StorageClient, namespace: NamespaceBody, unread: Sample
 ) -> Generator[Finding, None, None]:
     """Looks up the join's next keys in the same way as the join."""
     keys = list(unread.distinct_keys)

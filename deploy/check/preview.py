@@ -23,7 +23,6 @@ from deploy.jobfile.job import JoinJob
 from deploy.watch.hour.wait_curve import quantiles
 from joins.driven import DrivenJoin
 from joins.items import End, Rows
-from joins.lookup.spec import LookupSpec
 from joins.plan.reader import JoinControl
 from joins.plan.start.copartition import with_path
 from joins.plan.wait_reasons import for_people
@@ -91,7 +90,7 @@ class Preview:
 def joined(job: JoinJob, lefts: int = LEFTS, within_s: float = WITHIN_S) -> Preview:
     """Joins the first left records of a job. Raises `JoinError`, `KafkaIOError`."""
     found, until_s = Preview(), time.monotonic() + within_s
-    spec = job.spec if isinstance(job.spec, LookupSpec) else with_path(job.spec)
+    spec = with_path(job.spec)
     spec = replace(spec, max_records=min(spec.max_records or AT_ONCE, AT_ONCE))
     with tempfile.TemporaryDirectory(prefix="teacup-preview-") as folder:
         control = JoinControl(windows=Path(folder), facts=Path(folder), unreachable_for_s=within_s)
@@ -127,7 +126,7 @@ def _join(join: DrivenJoin, spec: JoinSpec, found: Preview, lefts: int, until_s:
 def shown(job: JoinJob, found: Preview) -> Iterator[str]:
     """Yields the preview as lines of text."""
     spec = job.spec
-    stored = isinstance(spec, LookupSpec)
+    stored = spec.right.source.is_stored
     right = "right is looked up" if stored else f"{found.read['right']:,} right records"
     batches = "1 batch" if found.batches == 1 else f"{found.batches} batches"
     yield ""
@@ -163,8 +162,8 @@ def _why(found: Preview, outcome: str) -> str:
 def _apart(spec: JoinSpec, apart: pl.Series) -> Iterator[str]:
     at = [f"{_signed(int(apart.quantile(share, 'nearest') or 0))} ({share:.0%})" for share in SHARES]
     yield (
-        f"  right's time less left's, of matched rows: {', '.join(at)}; the join allows -{written(spec.before_ms)} to "
-        f"+{written(spec.after_ms)}"
+        f"  right's time less left's, of matched rows: {', '.join(at)}; the join allows "
+        f"-{written(spec.right.before_ms)} to +{written(spec.right.after_ms)}"
     )
 
 

@@ -22,7 +22,6 @@ from joins.batch.handover import Handover
 from joins.batch.state import BatchPlan
 from joins.errors import DataLoss
 from joins.lookup.feed.spec import FeedSpec
-from joins.lookup.spec import LookupSpec
 from joins.plan.log_checks import check_topics
 from joins.plan.readable import EndOffsets
 from joins.plan.reader import positions_of
@@ -128,7 +127,7 @@ def _as_planned(spec: JoinSpec, planned: BatchPlan) -> Finding:
         }
         described = {name: log.described() for name, log in logs.items()}
     try:
-        check_topics(spec if isinstance(spec, LookupSpec) else with_path(spec, planned), planned, described)
+        check_topics(with_path(spec, planned), planned, described)
     except DataLoss as lost:
         return from_error("partitions", lost)
     counts = " and ".join(f"{count} of {name}" for name, (_, count) in described.items())

@@ -159,9 +159,8 @@ def unjoined_of(
     stop.speak()
     from deploy.jobfile.job import JoinJob
     from deploy.jobfile.values import start_at
-    from joins.lookup.spec import LookupSpec
 
-    if not isinstance(job, JoinJob) or not isinstance(job.spec, LookupSpec):
+    if not isinstance(job, JoinJob) or not job.spec.right.source.is_stored:
         typer.echo(f"{job_file}: kind: give the job file of a lookup-join; a window-join reports them itself", err=True)
         return ExitCode.BAD_JOB_FILE
     if job.output.unjoined is None:

@@ -10,7 +10,6 @@ from typing import Annotated
 from dedup.identity import Identity
 from dedup.replay_range import DedupConfig
 from joins.lookup.feed.spec import FeedSpec
-from joins.lookup.spec import LookupSpec
 from joins.spec import RECORDS_PER_BATCH, JoinSpec, OnDataLoss, Wait
 from teacup.base.errors import ExitCode
 from teacup.base.fields import Between, Count, local_folder
@@ -160,7 +159,7 @@ class JoinJob(CommonJob):
     def window_backup_folder(self) -> str | None:
         """Returns the folder or URL that slices are copied to; None: they are not copied."""
         folder = local_folder(self.checkpoint)
-        if isinstance(self.spec, LookupSpec) or not (
+        if self.spec.right.source.is_stored or not (
             folder is None if self.window_backup is None else self.window_backup
         ):
             return None

@@ -32,7 +32,7 @@ from deploy.jobfile.values import (
     Topic,
     from_spec,
 )
-from joins.lookup.spec import StoreAddress
+from joins.right_source import StoreAddress
 from joins.spec import Format, JoinSpec, OnDataLoss, Side, Tombstones
 from teacup.base.config.document import CaBundle
 from teacup.base.config.keys import ApiUrl, Duration, Keys, Properties, Seconds, Text, Where, at_keys
@@ -300,7 +300,7 @@ class SideKeys(Keys):
     )
 
     def to_spec(self) -> Side:
-        """Returns the side of a join."""
+        """Returns the topic of a job."""
         return Side(**dict(self))
 
     @model_validator(mode="after")

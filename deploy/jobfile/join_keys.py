@@ -18,8 +18,8 @@ from dedup.replay_range import DedupConfig
 from deploy.jobfile.job import Deduplicate, JoinJob, Output, Select
 from deploy.jobfile.job_keys import ApiKeys, RightKeys, SideKeys, StorageKeys, TimedJobKeys, arguments, patient
 from deploy.jobfile.values import Topic, from_spec, like
-from joins.lookup.spec import DelayApi, LookupSpec, OnExpired, StorageApi
-from joins.spec import RECORDS_PER_BATCH, JoinPath, JoinSpec, JoinType, Policy, Wait
+from joins.right_source import DelayApi, Log, OnExpired, StorageApi, Store
+from joins.spec import RECORDS_PER_BATCH, JoinPath, JoinSpec, JoinType, Policy, Right, Wait
 from joins.spec_base import Wording
 from teacup.base.config.keys import Duration, Keys, Properties, Seconds, Text, at_keys
 from teacup.base.fields import Count
@@ -31,15 +31,15 @@ class MatchKeys(Keys):
     """Which right records match: keys equal, right.time in [left.time - before, left.time + after]."""
 
     before_ms: Duration = from_spec(
-        JoinSpec, "before_ms", description="how much older than left a right record may be, both ends included"
+        Right, "before_ms", description="how much older than left a right record may be, both ends included"
     )
     after_ms: Duration = from_spec(
-        JoinSpec,
+        Right,
         "after_ms",
         description="how much newer than left a right record may be; left waits that long",
     )
     policy: Policy = from_spec(
-        JoinSpec,
+        Right,
         "policy",
         description="which of several matches: nearest in time, first or last give one row per left record; all gives "
         "one row per pair",
@@ -236,7 +236,7 @@ class JoinKeys(TimedJobKeys):
         "replayed with old times)",
     )
     max_wait_ms: Annotated[Duration, like(Wait)] | None = from_spec(
-        JoinSpec,
+        Right,
         "max_wait_ms",
         description="left is written unmatched (`right_stalled`) when right makes no progress for this "
         "long; null: never",
@@ -274,9 +274,14 @@ class JoinKeys(TimedJobKeys):
         """Returns whether a start reads recent output: if it deduplicates."""
         return self.output.deduplicate is not None
 
+    def source(self) -> Log | Store:
+        """Returns where right is kept."""
+        return Log()
+
     def to_spec(self) -> JoinSpec:
         """Returns what the join is."""
-        return JoinSpec(**arguments(JoinSpec, self, self.join))
+        right = Right(**arguments(Right, self, self.join, self.right), source=self.source())
+        return JoinSpec(**arguments(JoinSpec, self, self.join) | {"right": right})
 
     def to_job(self) -> JoinJob:
         """Returns the job. Raises `SpecError` for what only the join itself rejects."""
@@ -351,13 +356,13 @@ class LookupJoinKeys(JoinKeys):
     storage: LookupStorageKeys = Field(description="where right is stored")
     delay: DelayKeys = Field(description="which service says how far it is stored")
     on_expired: OnExpired = from_spec(
-        LookupSpec,
+        Store,
         "on_expired",
         description="when left needs records older than the store keeps; `unmatched`: such rows get the reason "
         "no_longer_stored",
     )
     accepted_generations: tuple[Text, ...] = from_spec(
-        LookupSpec,
+        Store,
         "accepted_generations",
         alias="accept_generations",
         description="generations of feeder or store to accept besides those that the checkpoint began with",
@@ -379,10 +384,9 @@ class LookupJoinKeys(JoinKeys):
             raise at_keys([(("topics", "unjoined"), why)])
         return self
 
-    def to_spec(self) -> LookupSpec:
-        """Returns what the join is, and where its right side is stored."""
-        judged = self.topics.unjoined is not None
-        return LookupSpec(**arguments(LookupSpec, self, self.join), right_is_judged=judged)
+    def source(self) -> Store:
+        """Returns where right is stored, and who says how far."""
+        return Store(**arguments(Store, self), right_is_judged=self.topics.unjoined is not None)
 
 
 def in_file(name: str, value: object) -> tuple[str, str]:

@@ -47,7 +47,6 @@ from joins.batch.rules import latest_right
 from joins.batch.state import BatchPlan
 from joins.errors import NO_RETRY_HELPS, JoinError, SpecChanged, SpecError
 from joins.items import ITEM_SCHEMA, Batches, item_rows, items_in
-from joins.lookup.spec import LookupSpec
 from joins.plan.readable import EndOffsets
 from joins.plan.reader import JoinControl, commit_positions, positions_of
 from joins.plan.start.copartition import with_path
@@ -92,11 +91,11 @@ class JoinJobKind(JobKind):
 
     def settings(self) -> Mapping[str, Any]:
         spec = self._job.spec
-        stored = {"storage": spec.storage.namespace} if isinstance(spec, LookupSpec) else {}
+        stored = {"storage": spec.right.store.storage.namespace} if spec.right.source.is_stored else {}
         return {
             "output": self._job.output.topic,
-            "before_ms": spec.before_ms,
-            "after_ms": spec.after_ms,
+            "before_ms": spec.right.before_ms,
+            "after_ms": spec.right.after_ms,
             "left_disorder_ms": spec.left.disorder_ms,
             "right_disorder_ms": spec.right.disorder_ms,
             "producer_delay_ms": spec.producer_delay_ms,
@@ -126,7 +125,7 @@ class JoinJobKind(JobKind):
     def checks(self) -> Checks:
         job, spec = self._job, self._job.spec
         keep = partial(Retention, must_keep=spec.on_data_loss == "stop")
-        waits_ms = latest_right(spec, left_ms=0) + spec.right.disorder_ms + spec.producer_delay_ms
+        waits_ms = latest_right(spec.right, left_ms=0) + spec.right.disorder_ms + spec.producer_delay_ms
         span_ms = spec.span_ms + spec.producer_delay_ms
         checks = Checks(
             content=self._content,
@@ -138,7 +137,7 @@ class JoinJobKind(JobKind):
             groups={self.name: POSITIONS},
             delivers=(first_bucket(job), job.written_with) if self.exactly_once else None,
         )
-        if isinstance(spec, LookupSpec):
+        if spec.right.source.is_stored:
             return replace(checks, services=partial(self._services, spec))
         return replace(checks, folders={"window_folder": job.window_folder or own_folder()})
 
@@ -157,7 +156,7 @@ class JoinJobKind(JobKind):
         has_dead_letters = self._job.output.dead_letter is not None
         yield from samples.of_join(spec, planned, moved, topics, dead_letters=has_dead_letters)
 
-    def _services(self, spec: LookupSpec, topics: Mapping[str, TopicFacts]) -> Iterator[Finding]:
+    def _services(self, spec: JoinSpec, topics: Mapping[str, TopicFacts]) -> Iterator[Finding]:
         # The clients of both APIs would cost an in-memory join half a second of its start.
         from deploy.check.lookup_findings import of_lookup
 
@@ -331,5 +330,5 @@ def _identity(spec: JoinSpec, asked: Deduplicate) -> Identity:
     """
     if asked.expression is not None:
         return Identity(ID, within=Within.BATCH)
-    alone = asked.header is None and spec.policy is not Policy.ALL
+    alone = asked.header is None and spec.right.policy is not Policy.ALL
     return Identity(asked.header, left=alone, within=Within.BATCH)

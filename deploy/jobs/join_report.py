@@ -19,7 +19,6 @@ from deploy.watch.hour.wait_curve import BatchWaits
 from deploy.watch.measures import Effort, Measured
 from deploy.watch.timeliness import timeliness
 from joins.batch.stragglers import holders, stragglers
-from joins.lookup.spec import LookupSpec
 from joins.read.summary import BucketSummary
 from joins.spec import JoinSpec
 from teacup.base.times import iso, written
@@ -250,7 +249,7 @@ def gather(spec: JoinSpec, batches: Sequence[DeliveredBatch[BucketSummary]], sec
         window_records=sum(summary.window_records for summary in summaries),
         window_bytes=sum(summary.window_bytes for summary in summaries),
         restored=dict(Counter(summary.restored for summary in summaries)),
-        right_is_stored=isinstance(spec, LookupSpec),
+        right_is_stored=spec.right.source.is_stored,
         sent=_total(batch.sent for batch in batches),
         generation=summaries[0].generation,
         newest_ms={side: _known(max(summary.newest_ms.get(side, UNKNOWN) for summary in summaries)) for side in SIDES},
@@ -294,7 +293,7 @@ def gather(spec: JoinSpec, batches: Sequence[DeliveredBatch[BucketSummary]], sec
 
 def zeros(spec: JoinSpec) -> Iterator[Measured]:
     """Yields the counters that the reports of a join may have, as 0."""
-    stored = isinstance(spec, LookupSpec)
+    stored = spec.right.source.is_stored
     unmatched = [reason for reason in REASONS if stored or reason != NO_LONGER_STORED]
     outcomes = [("matched", ""), *(("unmatched", reason) for reason in unmatched)]
     if not stored:
@@ -334,8 +333,8 @@ class NothingMatched:
             f"none of {self._unmatched:,} left records has a match ({why}): check that `left.key` "
             f"({ours.key_of} of {ours.topic!r}) and `right.key` ({theirs.key_of} of "
             f"{theirs.topic!r}) name the same thing{keys}, that `left.time` and `right.time` are in the same unit and "
-            f"zone, and that `join.before` ({written(spec.before_ms)}) and `join.after` ({written(spec.after_ms)}) "
-            "reach from one to the other"
+            f"zone, and that `join.before` ({written(spec.right.before_ms)}) and `join.after` "
+            f"({written(spec.right.after_ms)}) reach from one to the other"
         )
         yield Concern("matches", self._unmatched, text)
 
@@ -349,7 +348,9 @@ def _waits(spec: JoinSpec, summaries: Sequence[BucketSummary], report: BatchRepo
     matched, unmatched = (report.joined.get(outcome, 0) for outcome in ("matched", "unmatched"))
     small = 2 * report.records < spec.records_of_batch(len(summaries)) and not any(of.unread for of in samples)
     follows = small and spec.idle is Idle.ADVANCE
-    return BatchWaits(spec.before_ms, spec.after_ms, samples, right_ends, matched + unmatched, matched, follows)
+    return BatchWaits(
+        spec.right.before_ms, spec.right.after_ms, samples, right_ends, matched + unmatched, matched, follows
+    )
 
 
 def _total(counts: Iterable[Mapping[T, int]]) -> dict[T, int]:

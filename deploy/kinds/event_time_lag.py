@@ -20,7 +20,6 @@ from joins.batch.rules import latest_right, right_watermark
 from joins.batch.state import BatchPlan, Bucket, PartitionRange
 from joins.batch.stragglers import ALIKE, stragglers
 from joins.lookup.feed.spec import Fed
-from joins.lookup.spec import LookupSpec
 from joins.plan.readable import EndOffsets
 from joins.plan.wait_reasons import LeftWaits, reason, why_left_waits
 from joins.spec import JoinSpec
@@ -135,16 +134,16 @@ class _Seen:
         right = {p: _now_ms(spec, r, end_offsets.right.get(p), end_offsets.listed_ms) for p, r in bucket.right.items()}
         more = [p for p, r in bucket.left.items() if end_offsets.left[p].stable > r.end]
         oldest_ms = min((next_ms.get(p, left[p]) for p in more), default=UNKNOWN)
-        stored_ms = bucket.watermark_ms if isinstance(spec, LookupSpec) else None
+        stored_ms = bucket.watermark_ms if spec.right.source.is_stored else None
         right_ms = right_watermark(right.values(), bucket.watermark_ms, stored_ms)
         return cls(bucket, min(left.values(), default=UNKNOWN), right_ms, oldest_ms, bool(more), right)
 
     def held_by(self, spec: JoinSpec, end_offsets: EndOffsets) -> Iterator[HeldBy]:
         """Yields what left waits for, unless its next record may go."""
-        if self.next_ms > UNKNOWN and latest_right(spec, self.next_ms) < self.right_ms:
+        if self.next_ms > UNKNOWN and latest_right(spec.right, self.next_ms) < self.right_ms:
             return
         bucket = self.bucket
-        if isinstance(spec, LookupSpec):
+        if spec.right.source.is_stored:
             bucket = replace(bucket, outside_ms=self.right_ms)
         known = BucketFacts(
             right={p: RangeFacts(r.end, self.right[p]) for p, r in bucket.right.items()}, watermark_ms=self.right_ms
@@ -156,8 +155,8 @@ class _Seen:
 
 
 def _held(spec: JoinSpec, waits: LeftWaits) -> HeldBy:
-    if isinstance(spec, LookupSpec):
-        waits = replace(waits, detail=spec.delay.consumer)
+    if spec.right.source.is_stored:
+        waits = replace(waits, detail=spec.right.store.delay.consumer)
     partition = None if waits.partition is None or waits.alike else f"{spec.right.topic}-{waits.partition}"
     return HeldBy(waits.cause.value, partition, reason(spec, waits))
 

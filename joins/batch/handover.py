@@ -17,7 +17,7 @@ from typing import Any
 
 from joins.batch.state import BatchPlan
 from joins.errors import SpecChanged
-from joins.spec import IDENTITY, IDENTITY_IF_SET, JoinPath, JoinSpec
+from joins.spec import IDENTITY, IDENTITY_IF_SET, OF_RIGHT, JoinPath, JoinSpec
 
 FORMAT = 1
 
@@ -172,7 +172,7 @@ def as_it_was(spec: JoinSpec, state: BatchPlan) -> JoinSpec:
     """Returns the join that wrote a batch plan: its identity decides rows and facts, the rest is as in `spec`."""
     changes: dict[str, dict[str, Any]] = {"": {}, "left": {}, "right": {}}
     for name in (*IDENTITY, *IDENTITY_IF_SET):
-        side, _, field = name.rpartition(".")
+        side, _, field = OF_RIGHT.get(name, name).rpartition(".")
         changes[side][field] = {**IDENTITY_IF_SET, **state.identity}[name]
     return replace(
         spec,

@@ -33,30 +33,30 @@ import numpy.typing as npt
 import polars as pl
 
 from datadelay.watermark import UNKNOWN, watermark
-from joins.spec import JoinPath, JoinSpec
+from joins.spec import JoinPath, JoinSpec, Right
 
 Times = TypeVar("Times", int, npt.NDArray[np.int64], pl.Series)
 """One time, or a column of them."""
 
 
-def earliest_right(spec: JoinSpec, left_ms: Times) -> Times:
+def earliest_right(right: Right, left_ms: Times) -> Times:
     """Returns the earliest right time that a left record of this time matches."""
-    return left_ms - spec.before_ms
+    return left_ms - right.before_ms
 
 
-def latest_right(spec: JoinSpec, left_ms: Times) -> Times:
+def latest_right(right: Right, left_ms: Times) -> Times:
     """Returns the latest right time that a left record of this time matches: right must be complete beyond it."""
-    return left_ms + spec.after_ms
+    return left_ms + right.after_ms
 
 
-def earliest_left(spec: JoinSpec, right_ms: Times) -> Times:
+def earliest_left(right: Right, right_ms: Times) -> Times:
     """Returns the earliest left time that a right record of this time matches."""
-    return right_ms - spec.after_ms
+    return right_ms - right.after_ms
 
 
-def latest_left(spec: JoinSpec, right_ms: Times) -> Times:
+def latest_left(right: Right, right_ms: Times) -> Times:
     """Returns the latest left time that a right record of this time matches: it expires when left is beyond that."""
-    return right_ms + spec.before_ms
+    return right_ms + right.before_ms
 
 
 def right_watermark(watermarks_ms: Iterable[int], known_ms: int, stored_ms: int | None = None) -> int:
@@ -88,31 +88,31 @@ def left_limit(spec: JoinSpec, known_ms: int, read_ms: int, give_up_ms: int | No
     give_up_ms  left below it goes without right (`give_up`)
     """
     right_ms = known_ms if spec.path is JoinPath.SHUFFLED else read_ms
-    complete_ms = earliest_left(spec, right_ms) if right_ms > UNKNOWN else UNKNOWN
+    complete_ms = earliest_left(spec.right, right_ms) if right_ms > UNKNOWN else UNKNOWN
     if give_up_ms is not None and give_up_ms > complete_ms:
         return Limit(give_up_ms, complete_ms)
     return Limit(complete_ms)
 
 
-def give_up(spec: JoinSpec, now_ms: int, stuck_since_ms: int) -> int | None:
+def give_up(right: Right, now_ms: int, stuck_since_ms: int) -> int | None:
     """Returns the time below which left goes without right after `max_wait`; None while left waits.
 
     stuck_since_ms  the wall clock when the right watermark last advanced
     """
-    if spec.max_wait_ms is None or now_ms - stuck_since_ms < spec.max_wait_ms:
+    if right.max_wait_ms is None or now_ms - stuck_since_ms < right.max_wait_ms:
         return None
-    return now_ms - spec.max_wait_ms
+    return now_ms - right.max_wait_ms
 
 
-def expiry(spec: JoinSpec, watermarks_ms: Iterable[int], known_ms: int) -> int:
+def expiry(right: Right, watermarks_ms: Iterable[int], known_ms: int) -> int:
     """Returns the time below which right records match no left record that is still to come.
 
     watermarks_ms  of left's partitions: no record that is held back, or still to come, is below them
     known_ms       the expiry known before
     """
-    return max(earliest_right(spec, watermark(watermarks_ms)), known_ms)
+    return max(earliest_right(right, watermark(watermarks_ms)), known_ms)
 
 
-def left_watermark(spec: JoinSpec, expiry_ms: int) -> int:
+def left_watermark(right: Right, expiry_ms: int) -> int:
     """Returns the left watermark behind an expiry. A left record below it may have lost its match."""
-    return UNKNOWN if expiry_ms == UNKNOWN else latest_left(spec, expiry_ms)
+    return UNKNOWN if expiry_ms == UNKNOWN else latest_left(right, expiry_ms)

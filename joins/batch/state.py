@@ -22,7 +22,7 @@ from datadelay.watermark import UNKNOWN
 from joins.batch.facts import Bound, Bounds, BucketFacts, RangeFacts, thinned
 from joins.batch.rules import earliest_left, earliest_right, right_watermark
 from joins.errors import SpecChanged
-from joins.spec import IDENTITY_IF_SET, BothSides, JoinPath, JoinSpec
+from joins.spec import IDENTITY_IF_SET, BothSides, JoinPath, JoinSpec, Right
 from joins.spec_base import Wording, check_identity, in_python
 from teacup.base.plain import of_plain, plain
 from teacup.kafka.log.losses import Epochs
@@ -120,7 +120,7 @@ class Bucket(BothSides[Mapping[int, PartitionRange]]):
             after = {p: r.after(side[p], self.expiry_ms) for p, r in ranges.items()}
             return {p: structs.replace(r, bounds=thinned(r.bounds, since_ms, spacing)) for p, r in after.items()}
 
-        left_from, right_from = rebuild_from(spec, facts.expiry_ms)
+        left_from, right_from = rebuild_from(spec.right, facts.expiry_ms)
         return Bucket(
             number=self.number,
             left=carried(self.left, facts.left, left_from),
@@ -147,7 +147,7 @@ class Bucket(BothSides[Mapping[int, PartitionRange]]):
         return any(r.records for side in (self.left, self.right) for r in side.values())
 
 
-def rebuild_from(spec: JoinSpec, expiry_ms: int) -> tuple[int, int]:
+def rebuild_from(right: Right, expiry_ms: int) -> tuple[int, int]:
     """Returns the left and right times from which earlier batches must be joined again to recompute the marks.
 
     Left records from the first time on may have marked right records of the window (time >= expiry). They chose among
@@ -155,8 +155,8 @@ def rebuild_from(spec: JoinSpec, expiry_ms: int) -> tuple[int, int]:
     """
     if expiry_ms == UNKNOWN:
         return UNKNOWN, UNKNOWN
-    left_ms = earliest_left(spec, expiry_ms)
-    return left_ms, earliest_right(spec, left_ms)
+    left_ms = earliest_left(right, expiry_ms)
+    return left_ms, earliest_right(right, left_ms)
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,11 +25,11 @@ from joins.batch.facts import BucketFacts
 from joins.batch.rules import earliest_right, latest_right
 from joins.batch.ticket import Ticket
 from joins.errors import DataLoss
-from joins.lookup.spec import LookupSpec
 from joins.read.batch_reader import BatchReader, GiveBack, from_log
 from joins.read.parse import ParsedBatch
 from joins.read.summary import BucketSummary, Newest
 from joins.rows.frames import side_columns
+from joins.spec import JoinSpec
 from joins.window.slices import Slice
 from joins.window.window import Window
 from teacup.base.stage_times import Clock, StageTimes, no_clock
@@ -79,7 +79,7 @@ class LookupBatch:
     clock   measures how long each stage takes
     """
 
-    spec: LookupSpec
+    spec: JoinSpec
     ticket: Ticket
     read: ReadLeft
     look_up: LookUp
@@ -94,7 +94,7 @@ class LookupBatch:
     def __post_init__(self) -> None:
         self._times = StageTimes(self.clock)
         self.summary = BucketSummary.of(self.ticket)
-        self.summary.held_by = f"{self.spec.delay.consumer} in {self.spec.right.topic}"
+        self.summary.held_by = f"{self.spec.right.store.delay.consumer} in {self.spec.right.topic}"
 
     def rows(self) -> Iterator[pl.DataFrame]:
         """Yields the rows to write (`frames.ROW`). Left records keep the order of their partition."""
@@ -152,7 +152,7 @@ class LookupBatch:
     def _matched(self, part: _Part, stalled_from_ms: int | None) -> Iterator[pl.DataFrame]:
         with self._times.within("look_up"):
             stored = part.stored()
-        expiry_ms = self.ticket.bucket.expiry_ms if self.spec.right_is_judged else EARLIEST_MS
+        expiry_ms = self.ticket.bucket.expiry_ms if self.spec.right.source.right_is_judged else EARLIEST_MS
         for rows in match(self.spec, part.records, part.late, stored, stalled_from_ms, expiry_ms):
             yield from self._counted(rows)
 
@@ -172,7 +172,7 @@ def unique_keys(left: pl.DataFrame) -> pl.Series:
 
 
 def match(
-    spec: LookupSpec,
+    spec: JoinSpec,
     left: pl.DataFrame,
     late: pl.Series,
     stored: StoredRight,
@@ -183,13 +183,13 @@ def match(
 
     expiry_ms   right records below it can no longer match
     """
-    expired = pl.Series(earliest_right(spec, left["time"]) < stored.retained_from_ms) & left["key"].is_not_null()
+    expired = pl.Series(earliest_right(spec.right, left["time"]) < stored.retained_from_ms) & left["key"].is_not_null()
     replaced = _replaced(spec, left, stored)
     gone = expired | replaced
     if not gone.any():
         yield from _join(spec, left, late, stored.right, stalled_from_ms, expiry_ms)
         return
-    if spec.on_expired == "stop":
+    if spec.right.store.on_expired == "stop":
         if not expired.any():
             raise DataLoss(_only_latest(spec, left.filter(replaced)))
         raise DataLoss(_too_late(spec, left.filter(expired), stored.retained_from_ms))
@@ -204,49 +204,51 @@ def match(
         )
 
 
-def _replaced(spec: LookupSpec, left: pl.DataFrame, stored: StoredRight) -> pl.Series:
+def _replaced(spec: JoinSpec, left: pl.DataFrame, stored: StoredRight) -> pl.Series:
     """Returns for each left record whether a right record too new for it may have replaced one that it would match."""
     if not stored.latest_only:
         return pl.repeat(False, len(left), dtype=pl.Boolean, eager=True)
     newest = stored.right.group_by("key").agg(newest=pl.col("time").max())
     beside = left.select("key", "time").join(newest, on="key", how="left", maintain_order="left")
-    return (beside["newest"] > latest_right(spec, beside["time"])).fill_null(False)
+    return (beside["newest"] > latest_right(spec.right, beside["time"])).fill_null(False)
 
 
 def _join(
-    spec: LookupSpec,
+    spec: JoinSpec,
     left: pl.DataFrame,
     late: pl.Series,
     right: pl.DataFrame,
     stalled_from_ms: int | None,
     expiry_ms: int,
 ) -> Iterator[pl.DataFrame]:
-    window = Window(spec)
+    window = Window(spec.right)
     first: Any = left["time"].min()
     last: Any = left["time"].max()
-    reach = right.filter(right["time"].is_between(earliest_right(spec, first), latest_right(spec, last)))
+    reach = right.filter(right["time"].is_between(earliest_right(spec.right, first), latest_right(spec.right, last)))
     if len(reach):
         window.add(Slice.build(reach, {}))
     yield from window.join(left, late, expiry_ms=expiry_ms, stalled_from_ms=stalled_from_ms)
 
 
-def _too_late(spec: LookupSpec, left: pl.DataFrame, retained_from_ms: int) -> str:
+def _too_late(spec: JoinSpec, left: pl.DataFrame, retained_from_ms: int) -> str:
     first: Any = left["time"].min()
     partition, offset = left["partition"][0], left["offset"][0]
+    namespace = spec.right.store.storage.namespace
     return (
         f"{len(left)} left records, the first at {spec.left.topic}-{partition} offset {offset}, look for right records "
-        f"from {iso(earliest_right(spec, first))} on, but namespace {spec.storage.namespace!r} keeps them only from "
+        f"from {iso(earliest_right(spec.right, first))} on, but namespace {namespace!r} keeps them only from "
         f"{iso(retained_from_ms)} on: their right records may be gone. Feed a namespace of another name with a longer "
         "`retention` from as far back, and start a new checkpoint; or start later (`start: TIME`); or have "
         "them written unmatched (`on_expired: unmatched`, reason no_longer_stored)"
     )
 
 
-def _only_latest(spec: LookupSpec, left: pl.DataFrame) -> str:
+def _only_latest(spec: JoinSpec, left: pl.DataFrame) -> str:
     partition, offset = left["partition"][0], left["offset"][0]
+    namespace = spec.right.store.storage.namespace
     return (
         f"{len(left)} left records, the first at {spec.left.topic}-{partition} offset {offset}, have keys of which "
-        f"namespace {spec.storage.namespace!r} holds a right record later than they may match: it keeps the latest "
+        f"namespace {namespace!r} holds a right record later than they may match: it keeps the latest "
         "only (`keep: latest`), and the one that they look for may have been replaced. Feed a namespace with `keep: "
         "all`; or have them written unmatched (`on_expired: unmatched`, reason no_longer_stored)"
     )

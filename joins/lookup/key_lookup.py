@@ -31,8 +31,9 @@ from datadelay.model import Delay
 from joins.errors import CallRefused, ClockBehind, NoRetention, StoreChanged, StoreUnreachable
 from joins.lookup.batch import StoredRight
 from joins.lookup.right_items import from_items
-from joins.lookup.spec import DelayApi, LookupSpec, StoreAddress
+from joins.right_source import DelayApi, StoreAddress
 from joins.rows.frames import RECORD
+from joins.spec import JoinSpec
 from teacup.base.now import wall_ms
 from teacup.base.times import iso
 from teacup.storage.client import StorageClient
@@ -68,10 +69,10 @@ _REMEDY = (
 class RightStore:
     """The namespace of one join, used for many batches."""
 
-    def __init__(self, spec: LookupSpec, client: StorageClient) -> None:
+    def __init__(self, spec: JoinSpec, client: StorageClient) -> None:
         self._spec, self._client = spec, client
         self._generation = ""  # as seen by the last attempt
-        self._pool = ThreadPoolExecutor(spec.storage.requests_at_once, thread_name_prefix="lookup")
+        self._pool = ThreadPoolExecutor(spec.right.store.storage.requests_at_once, thread_name_prefix="lookup")
 
     def close(self) -> None:
         """Cancels pending requests and closes the client."""
@@ -84,7 +85,7 @@ class RightStore:
         Raises `StoreUnreachable`, `StoreChanged`, `CallRefused`, `NoRetention`.
         """
         began_s, pause_s = time.monotonic(), FIRST_PAUSE_S
-        limit_s = self._spec.storage.unreachable_for_s
+        limit_s = self._spec.right.store.storage.unreachable_for_s
         while True:
             try:
                 return self._attempt(keys, generations)
@@ -92,7 +93,9 @@ class RightStore:
                 raise refused(self._spec.name, error) from error
             except (StorageError, StoreChanged, ClockBehind) as error:
                 waited_s = time.monotonic() - began_s
-                where = f"namespace {self._spec.storage.namespace!r} of {self._spec.storage.url}"
+                where = (
+                    f"namespace {self._spec.right.store.storage.namespace!r} of {self._spec.right.store.storage.url}"
+                )
                 if waited_s + pause_s > limit_s:
                     if isinstance(error, StoreChanged):
                         raise
@@ -112,7 +115,7 @@ class RightStore:
             pause_s = min(2 * pause_s, LONGEST_PAUSE_S)
 
     def _attempt(self, keys: pl.Series, generations: Collection[str]) -> StoredRight:
-        step, name = self._spec.storage.keys_per_request, self._spec.storage.namespace
+        step, name = self._spec.right.store.storage.keys_per_request, self._spec.right.store.storage.namespace
         relied_on = self._generation or self._client.namespace(name).generation
         self._generation = ""
         parts = [keys.slice(start, step) for start in range(0, len(keys), step)]
@@ -138,12 +141,12 @@ def _remedy(error: Exception) -> str:
     return "set the clock" if isinstance(error, ClockBehind) else "start the storage API"
 
 
-def read_right(spec: LookupSpec, client: StorageClient, keys: pl.Series, generation: str) -> pl.DataFrame:
+def read_right(spec: JoinSpec, client: StorageClient, keys: pl.Series, generation: str) -> pl.DataFrame:
     """Returns the live right records (`frames.RECORD`) of the keys (binary) from a store of this generation.
 
     Raises `StorageError`, `RightRowUnreadable`.
     """
-    found = pl.DataFrame(client.read_columns(spec.storage.namespace, keys.to_arrow(), generation).found)
+    found = pl.DataFrame(client.read_columns(spec.right.store.storage.namespace, keys.to_arrow(), generation).found)
     own = keys.gather(found["index"])
     keyed = not spec.right.key_of.is_kafkas
     return from_items(own, found["version"], found["tag"], found["value"], keyed=keyed).drop("late")
@@ -228,7 +231,7 @@ Known = tuple[Delay, str] | NotKnown
 class Outside:
     """One process's connections to both APIs."""
 
-    spec: LookupSpec
+    spec: JoinSpec
     delays: DelayClient
     storage: StorageClient
     store_ms: int | None = None  # the storage API's clock at the last request
@@ -236,16 +239,16 @@ class Outside:
     _looked_at_s: float = 0.0
 
     @classmethod
-    def connected(cls, spec: LookupSpec) -> Outside:
+    def connected(cls, spec: JoinSpec) -> Outside:
         """Creates a client for each API, without calling either."""
-        return cls(spec, delay_client(spec.delay), lookup_client(spec))
+        return cls(spec, delay_client(spec.right.store.delay), lookup_client(spec))
 
     def ask(self) -> tuple[Delay, str]:
         """Returns the delay and the store's generation; raises `NotKnown` if either is unavailable.
 
         Raises `CallRefused`, and `NoRetention` if the namespace promises no retention.
         """
-        delay = self.spec.delay
+        delay = self.spec.right.store.delay
         try:
             found = self.delays.read(delay.consumer, self.spec.right.topic)
         except DelayNotFound as error:
@@ -263,7 +266,7 @@ class Outside:
 
     def _store_generation(self) -> str:
         if not self._store or time.monotonic() - self._looked_at_s > STORE_LOOK_EVERY_S:
-            namespace = self.storage.namespace(self.spec.storage.namespace)
+            namespace = self.storage.namespace(self.spec.right.store.storage.namespace)
             retained_from(namespace)  # fail now rather than at the first look-up
             self._store, self.store_ms = namespace.generation, namespace.now_ms
             self._looked_at_s = time.monotonic()
@@ -275,7 +278,7 @@ class Outside:
         self.storage.close()
 
 
-def lookup_client(spec: LookupSpec) -> StorageClient:
+def lookup_client(spec: JoinSpec) -> StorageClient:
     """Returns a client with few attempts, because the caller itself retries and logs what it waits for."""
-    at = spec.storage
+    at = spec.right.store.storage
     return storage_client(at, attempts=3, give_up_after_s=5.0, items_per_request=at.keys_per_request)

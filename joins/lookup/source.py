@@ -18,20 +18,21 @@ import msgspec
 
 from joins.batch.state import BatchPlan
 from joins.errors import ClockBehind
+from joins.lookup.gate import CONSUMER, STORE, Admission, clock_ahead, judge
 from joins.lookup.key_lookup import Known, NotKnown, Outside
-from joins.lookup.spec import CONSUMER, STORE, Admission, LookupSpec, clock_ahead, judge
 from joins.plan.log_checks import check_ends, check_leaders, check_topics, with_new_partitions
 from joins.plan.readable import EndOffsets
 from joins.plan.reader import JoinControl, JoinReader, inside_the_clock, open_log
 from joins.plan.start.positions import Beginning, Say, counting_before, first_plan, left_start, nobody
 from joins.plan.sync_bolt import Planned, SyncBolt
 from joins.plan.wait_reasons import Cause, LeftWaits, NotReady, unread_left
+from joins.spec import JoinSpec
 from teacup.kafka.log.broker_log import BrokerLog
 from teacup.kafka.log.topic_log import ListedEnds, TopicLog
 
 
 def begin(
-    spec: LookupSpec, end_offsets: EndOffsets, left: TopicLog, generations: Mapping[str, str], say: Say = nobody
+    spec: JoinSpec, end_offsets: EndOffsets, left: TopicLog, generations: Mapping[str, str], say: Say = nobody
 ) -> BatchPlan:
     """Returns the batch plan before the first batch. Its identity holds the generations that it is pinned to."""
     start = left_start(Beginning(spec, end_offsets, say), left)
@@ -43,7 +44,7 @@ def begin(
 class LookupReader(JoinReader):
     """Admits left as far as the Data Delay API says that right is stored."""
 
-    def __init__(self, spec: LookupSpec, control: JoinControl, stage: bytes = b"") -> None:
+    def __init__(self, spec: JoinSpec, control: JoinControl, stage: bytes = b"") -> None:
         super().__init__(spec, control, stage)
         self._lookup = spec
         self._left: BrokerLog | None = None
@@ -95,7 +96,7 @@ class LookupReader(JoinReader):
             return _unknown(str(known), now_ms)
         delay, store = known
         begun = begin(spec, end_offsets, left, {CONSUMER: delay.generation, STORE: store}, self.remark)
-        verdict = judge(delay, store, begun.identity, spec.accepted_generations, now_ms)
+        verdict = judge(delay, store, begun.identity, spec.right.store.accepted_generations, now_ms)
         if verdict.waits_for is not None:
             held = _unknown(verdict.waits_for, now_ms)
             if verdict.shut:
@@ -114,7 +115,7 @@ class LookupReader(JoinReader):
         if isinstance(known, NotKnown):
             verdict = Admission(waits_for=str(known))
         else:
-            verdict = judge(*known, state.identity, spec.accepted_generations, now_ms)
+            verdict = judge(*known, state.identity, spec.right.store.accepted_generations, now_ms)
         end_offsets = self.readable(EndOffsets(now_ms, left.ends(), {}))
         check_leaders(spec, state, end_offsets, {"left": left})
         state = check_ends(spec, state, end_offsets)
@@ -123,7 +124,7 @@ class LookupReader(JoinReader):
             return held
         found = SyncBolt(spec, {"left": left}, self.watch(now_ms)).plan_left(state, end_offsets, verdict.watermark_ms)
         if isinstance(found, NotReady):
-            by = spec.delay.consumer
+            by = spec.right.store.delay.consumer
             return held or replace(found, waits=tuple(replace(wait, detail=by) for wait in found.waits))
         if held is not None:
             self.say_why(held)  # left goes only as far as was already known

@@ -26,12 +26,13 @@ from joins.batch.ticket import Ticket
 from joins.errors import DelayUnreachable, SpecError, planned_records
 from joins.items import ARROW_TYPES, SPARK_TYPES, Begin, End, Item, Rows, Stage
 from joins.lookup.batch import RECORDS_AT_ONCE, LookupBatch, StoredRight, match, unique_keys
+from joins.lookup.gate import judge
 from joins.lookup.key_lookup import NotKnown, Outside, RightStore, lookup_client
-from joins.lookup.spec import LookupSpec, judge
 from joins.read.deserialize import SideReader
 from joins.read.facts_files import FactsFolder, bucket_folder
 from joins.read.summary import BucketSummary, Newest
 from joins.rows.frames import RECORD, SIDE_COLUMNS, in_chunks
+from joins.spec import JoinSpec
 from teacup.base.now import Every, wall_ms
 from teacup.base.process import PerProcess
 from teacup.base.times import iso
@@ -45,7 +46,7 @@ _stores: PerProcess[Any, RightStore] = PerProcess(4, lambda store: store.close()
 _newest: PerProcess[tuple[str, str], Newest] = PerProcess(8, lambda newest: None)
 
 
-def lookup_stage(spec: LookupSpec, windows: Path | None = None) -> Stage[BucketSummary]:
+def lookup_stage(spec: JoinSpec, windows: Path | None = None) -> Stage[BucketSummary]:
     """Returns the stage that turns tickets into items.
 
     windows   the folder on each machine for the facts of batches; None: the user's own
@@ -58,16 +59,16 @@ def lookup_stage(spec: LookupSpec, windows: Path | None = None) -> Stage[BucketS
     return items
 
 
-def store_of(spec: LookupSpec) -> RightStore:
+def store_of(spec: JoinSpec) -> RightStore:
     """Returns this process's connection to a join's store."""
-    return _stores.get((spec.name, spec.storage), lambda: RightStore(spec, lookup_client(spec)))
+    return _stores.get((spec.name, spec.right.store.storage), lambda: RightStore(spec, lookup_client(spec)))
 
 
-def _items(spec: LookupSpec, windows: Path | None, store: str, ticket: Ticket) -> Iterator[Item[BucketSummary]]:
+def _items(spec: JoinSpec, windows: Path | None, store: str, ticket: Ticket) -> Iterator[Item[BucketSummary]]:
     reader = SideReader(spec.left, spec.kafka, spec.registry)
     reader.prepare({p: of_partition.start for p, of_partition in ticket.bucket.left.items() if of_partition.records})
     yield Begin.of(ticket, spec)
-    generations = (store, *spec.accepted_generations)
+    generations = (store, *spec.right.store.accepted_generations)
 
     def look_up(keys: pl.Series) -> StoredRight:
         return store_of(spec).look_up(keys, generations)
@@ -100,7 +101,7 @@ ADDED = {**{f"right_{name}": RECORD[name] for name in SIDE_COLUMNS}, "outcome": 
 _outsides: PerProcess[Any, Outside] = PerProcess(4, lambda outside: outside.close())
 
 
-def lookup_frame(df: DataFrame, spec: LookupSpec, *, wait_at_most_s: float | None = None) -> DataFrame:
+def lookup_frame(df: DataFrame, spec: JoinSpec, *, wait_at_most_s: float | None = None) -> DataFrame:
     """Adds right's columns, `outcome` and `reason`. Policy `all` gives one row per pair, others one per input row.
 
     df              needs the columns `key` (binary or string; null matches nothing) and `time` (bigint: milliseconds)
@@ -126,7 +127,7 @@ def lookup_frame(df: DataFrame, spec: LookupSpec, *, wait_at_most_s: float | Non
     return df.mapInArrow(rows, f"{mine}, {added}")
 
 
-def _looked_up(spec: LookupSpec, batch: pa.RecordBatch, wait_at_most_s: float | None) -> Iterator[pa.RecordBatch]:
+def _looked_up(spec: JoinSpec, batch: pa.RecordBatch, wait_at_most_s: float | None) -> Iterator[pa.RecordBatch]:
     frame = pl.DataFrame(pl.from_arrow(batch.select(["key", "time"])))
     if frame["time"].null_count():
         raise SpecError("column time: null is not allowed; filter such rows out before the look-up")
@@ -139,8 +140,8 @@ def _looked_up(spec: LookupSpec, batch: pa.RecordBatch, wait_at_most_s: float | 
         headers=pl.lit(None, RECORD["headers"]),
     )
     largest_ms: Any = frame["time"].max()
-    generation = _wait(spec, latest_right(spec, largest_ms), wait_at_most_s)
-    stored = store_of(spec).look_up(unique_keys(left), (generation, *spec.accepted_generations))
+    generation = _wait(spec, latest_right(spec.right, largest_ms), wait_at_most_s)
+    stored = store_of(spec).look_up(unique_keys(left), (generation, *spec.right.store.accepted_generations))
     on_time = pl.repeat(False, len(left), dtype=pl.Boolean, eager=True)
     for out in match(spec, left, on_time, stored, None):
         kept = pa.Table.from_batches([batch]).take(out["left_offset"].to_arrow())
@@ -149,14 +150,16 @@ def _looked_up(spec: LookupSpec, batch: pa.RecordBatch, wait_at_most_s: float | 
         yield from kept.combine_chunks().to_batches()
 
 
-def _wait(spec: LookupSpec, until_ms: int, at_most_s: float | None) -> str:
+def _wait(spec: JoinSpec, until_ms: int, at_most_s: float | None) -> str:
     """Waits until every right record up to `until_ms` is stored, and returns the store's generation."""
-    outside = _outsides.get((spec.name, spec.delay, spec.storage), lambda: Outside.connected(spec))
+    outside = _outsides.get(
+        (spec.name, spec.right.store.delay, spec.right.store.storage), lambda: Outside.connected(spec)
+    )
     began_s, report = time.monotonic(), Every(SAY_EVERY_S, at_once=True)
     while True:
         try:
             delay, store = outside.ask()
-            verdict = judge(delay, store, {}, spec.accepted_generations, wall_ms())
+            verdict = judge(delay, store, {}, spec.right.store.accepted_generations, wall_ms())
             reason = verdict.waits_for or f"right is stored up to {iso(verdict.watermark_ms)}"
             if not verdict.shut and verdict.watermark_ms > until_ms:
                 return store

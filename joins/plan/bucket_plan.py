@@ -61,7 +61,7 @@ class BucketPlanner:
         """Plans how far each partition is read."""
         spec, bucket, end_offsets = self.spec, self.bucket, self.end_offsets
         left, right = yield from look(spec, bucket, end_offsets, "left", "right")
-        cap = min(latest_right(spec, self._reach_of_left(left)) + right.disorder_ms, LATEST_MS)
+        cap = min(latest_right(spec.right, self._reach_of_left(left)) + right.disorder_ms, LATEST_MS)
         target = cap
         if end_offsets.unread(bucket) > self.share:
             target = yield from TargetSearch(spec, bucket, left, right).find(self.share, cap)
@@ -100,7 +100,7 @@ class BucketPlanner:
         watermark_ms = right_watermark((e.watermark_ms for e in right.values()), bucket.watermark_ms, bucket.outside_ms)
         moved_ms = now_ms if watermark_ms > bucket.watermark_ms else bucket.moved_ms
         if may_give_up:
-            bucket = replace(bucket, give_up_ms=give_up(spec, now_ms, max(moved_ms, self.waiting_since_ms)))
+            bucket = replace(bucket, give_up_ms=give_up(spec.right, now_ms, max(moved_ms, self.waiting_since_ms)))
         limit = left_limit(spec, bucket.known_watermark_ms, watermark_ms, bucket.give_up_ms)
         after = yield from read_left(left, bucket.left, limit.limit_ms, share)
         return BucketPlan(
@@ -109,7 +109,7 @@ class BucketPlanner:
                 left={p: _facts(e) for p, e in after.items()},
                 right={p: _facts(e) for p, e in right.items()},
                 watermark_ms=watermark_ms,
-                expiry_ms=expiry(spec, (e.watermark_ms for e in after.values()), bucket.expiry_ms),
+                expiry_ms=expiry(spec.right, (e.watermark_ms for e in after.values()), bucket.expiry_ms),
             ),
         )
 
@@ -204,7 +204,7 @@ class TargetSearch:
         newest, bucket = answers.newest, self.bucket
         times = [t for p in bucket.right if (t := newest["right"].get(p)) is not None]
         left_times = [t for p in bucket.left if (t := newest["left"].get(p)) is not None]
-        return min([cap, *times, *(latest_right(self.spec, t) + self.right.disorder_ms + 1 for t in left_times)])
+        return min([cap, *times, *(latest_right(self.spec.right, t) + self.right.disorder_ms + 1 for t in left_times)])
 
     def _count(self, target: int) -> Asking[int]:
         """Estimates how many records a batch with this target reads."""

@@ -18,7 +18,7 @@ LONGEST_STEP_MS = 600_000
 
 def may_go_at(spec: JoinSpec, left_ms: int) -> int:
     """Returns when a left record of this time may go, if it waits for the clock alone."""
-    return latest_right(spec, left_ms) + spec.producer_delay_ms + 1
+    return latest_right(spec.right, left_ms) + spec.producer_delay_ms + 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,8 +34,8 @@ class ClockSteps:
 
         With `max_wait` the clock has no steps: right would seem to stall between them.
         """
-        step_ms = min((spec.after_ms + spec.producer_delay_ms) // STEPS, LONGEST_STEP_MS)
-        return cls(may_go_at(spec, newest_left_ms), max(step_ms, 1) if spec.max_wait_ms is None else 1)
+        step_ms = min((spec.right.after_ms + spec.producer_delay_ms) // STEPS, LONGEST_STEP_MS)
+        return cls(may_go_at(spec, newest_left_ms), max(step_ms, 1) if spec.right.max_wait_ms is None else 1)
 
     def at(self, now_ms: int) -> int:
         """Returns the last step up to now."""

@@ -62,7 +62,10 @@ def with_new_partitions(spec: JoinSpec, state: BatchPlan, topics: Mapping[str, t
         return state
     added = {
         side: PartitionRange.starting_at(0, watermark_ms)
-        for side, watermark_ms in (("left", left_watermark(spec, bucket.expiry_ms)), ("right", bucket.watermark_ms))
+        for side, watermark_ms in (
+            ("left", left_watermark(spec.right, bucket.expiry_ms)),
+            ("right", bucket.watermark_ms),
+        )
     }
     sides = {
         side: {p: bucket.side(side).get(p, added[side]) for p in range(count)} for side, (_, count) in topics.items()
@@ -80,7 +83,7 @@ def _with_new_buckets(spec: JoinSpec, state: BatchPlan, topics: Mapping[str, tup
     begun = {
         p: Bucket(
             number=p,
-            left={p: PartitionRange.starting_at(0, left_watermark(spec, expiry_ms))},
+            left={p: PartitionRange.starting_at(0, left_watermark(spec.right, expiry_ms))},
             right={},
             expiry_ms=expiry_ms,
             moved_ms=state.listed_ms,

@@ -192,10 +192,12 @@ def _due(spec: JoinSpec, end_offsets: EndOffsets, plan: BucketPlan, expires_from
     ends: list[Ends] = [*(ends for _, ends in right), *(end_offsets.left[p] for p in bucket.left)]
     if any(end < ends.stable for end, ends in right) or not all(partition.settled for partition in ends):
         return [now_ms]
-    if waiting and (spec.max_wait_ms is not None or bucket.outside_ms is not None):
+    if waiting and (spec.right.max_wait_ms is not None or bucket.outside_ms is not None):
         return [now_ms]
     due = [now_ms if held_ms is None else end_offsets.may_go_at(spec, held_ms) for held_ms in waiting]
     if bucket.oldest_ms is not None:
-        expires_ms = now_ms if plan.expires() else latest_left(spec, bucket.oldest_ms) + spec.producer_delay_ms + 1
+        expires_ms = (
+            now_ms if plan.expires() else latest_left(spec.right, bucket.oldest_ms) + spec.producer_delay_ms + 1
+        )
         due.append(max(expires_ms, expires_from_ms))
     return due

@@ -165,7 +165,7 @@ class Waited:
         To be called after `unusual(held)`. With `max_wait` left goes by itself.
         """
         waiting = [waits for waits in held.waits if waits.waiting]
-        if not waiting or spec.max_wait_ms is not None:
+        if not waiting or spec.right.max_wait_ms is not None:
             return False
         return all(
             waits.cause is Cause.IDLE_HOLD and held.listed_ms - self._since[waits.bucket][1] >= USUAL_MS[waits.cause]

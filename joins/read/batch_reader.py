@@ -91,7 +91,7 @@ class BatchReader:
     @property
     def expiry_ms(self) -> int:
         """Returns the time below which right matches no left record still to come; to be called after `take_left`."""
-        return expiry(self.spec, (facts.watermark_ms for facts in self.left.values()), self._bucket.expiry_ms)
+        return expiry(self.spec.right, (facts.watermark_ms for facts in self.left.values()), self._bucket.expiry_ms)
 
 
 def find_facts(spec: JoinSpec, ticket: Ticket, read: Read) -> BucketFacts:

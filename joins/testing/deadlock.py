@@ -13,16 +13,14 @@ from dataclasses import replace
 from joins.batch.facts import BucketFacts
 from joins.batch.state import Bucket
 from joins.plan.sync_bolt import Planned
-from joins.spec import JoinSpec, Side
+from joins.spec import JoinSpec, Right, Side
 from joins.testing.history import Event, History, TopicHistory
 from joins.testing.simulation import Simulation, Stalled
 
 SPEC = JoinSpec(
     name="deadlock",
     left=Side(topic="left", disorder_ms=0),
-    right=Side(topic="right", disorder_ms=0),
-    before_ms=1_000,
-    after_ms=0,
+    right=Right(topic="right", disorder_ms=0, before_ms=1_000, after_ms=0),
     max_records=40,
     outliers=0,
 )

@@ -56,7 +56,7 @@ def made(history: History, spec: JoinSpec) -> list[Result]:
     rights = present(history.right, spec)
     rows: list[Result] = []
     for left in present(history.left, spec):
-        chosen = _chosen(spec.policy, left, [right for right in rights if _pairs(left, right, spec)])
+        chosen = _chosen(spec.right.policy, left, [right for right in rights if _pairs(left, right, spec)])
         rows += [Result(left.partition, left.offset, right.partition, right.offset, "matched") for right in chosen]
         if not chosen:
             reason = NULL_KEY if left.key is None else NO_CANDIDATE
@@ -88,7 +88,7 @@ def _pairs(left: Event, right: Event, spec: JoinSpec) -> bool:
     return (
         left.key is not None
         and left.key == right.key
-        and left.time_ms - spec.before_ms <= right.time_ms <= left.time_ms + spec.after_ms
+        and left.time_ms - spec.right.before_ms <= right.time_ms <= left.time_ms + spec.right.after_ms
     )
 
 

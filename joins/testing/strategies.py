@@ -13,11 +13,12 @@ backlog).
 from __future__ import annotations
 
 from functools import cache
+from typing import Any, TypeVar
 
 from hypothesis import strategies as st
 
 from datadelay.watermark import Idle
-from joins.spec import Format, JoinSpec, JoinType, Policy, Side
+from joins.spec import Format, JoinSpec, JoinType, Policy, Right, Side
 from joins.testing.history import History, TopicHistory
 from joins.testing.play import (
     NULL_KEY,
@@ -66,26 +67,30 @@ _ROWS = [
     for kind in (*[JoinType.LEFT] * 3, *JoinType)
     if not (kind.left_alone and policy is Policy.ALL)
 ]
+S = TypeVar("S", bound=Side)
 _KINDS = (("kafka", Format.BYTES), ("kafka", Format.JSON), ("$.time", Format.JSON))
 
 
-def sides(topic: str, parts: int = 1) -> st.SearchStrategy[Side]:
+def sides(kind: type[S], topic: str, parts: int = 1, **more: st.SearchStrategy[Any]) -> st.SearchStrategy[S]:
     """Draws sides: disorder of 0 to 20 ms, time in Kafka's timestamp or the payload (`$.time`), the key anywhere.
 
+    kind    `Side`, or `Right` with `more` arguments
     parts   the number of parts of the key; a single one is mostly Kafka's key
     """
     part = st.sampled_from((KAFKA, KAFKA, KAFKA, "$.who.id", "header:who") if parts == 1 else _PARTS)
     return st.builds(
-        lambda kind, key, disorder_ms: Side(
+        lambda time, key, disorder_ms, **more: kind(
             topic=topic,
             key=key,
-            time=kind[0],
-            format=Format.JSON if any(part.startswith("$") for part in key) else kind[1],
+            time=time[0],
+            format=Format.JSON if any(part.startswith("$") for part in key) else time[1],
             disorder_ms=disorder_ms,
+            **more,
         ),
         st.sampled_from(_KINDS),
         st.lists(part, min_size=parts, max_size=parts),
         st.integers(0, 20),
+        **more,
     )
 
 
@@ -105,11 +110,15 @@ def _joins(parts: int, policy: Policy, kind: JoinType) -> st.SearchStrategy[Join
     return st.builds(
         JoinSpec,
         name=st.just("property"),
-        left=sides("left", parts),
-        right=sides("right", parts),
-        before_ms=st.integers(0, 50),
-        after_ms=st.integers(0, 50),
-        policy=st.just(policy),
+        left=sides(Side, "left", parts),
+        right=sides(
+            Right,
+            "right",
+            parts,
+            before_ms=st.integers(0, 50),
+            after_ms=st.integers(0, 50),
+            policy=st.just(policy),
+        ),
         type=st.just(kind),
         producer_delay_ms=st.sampled_from((10, 0, 100, 10_000)),
         max_future_skew_ms=st.sampled_from((1_000, 60_000)),

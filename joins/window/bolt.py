@@ -211,7 +211,7 @@ class BatchJoin:
 
 def needed(spec: JoinSpec, bucket: Bucket) -> tuple[dict[int, Span], dict[int, Span]]:
     """Returns the ranges of left and right, read by earlier batches, that make up this batch's window."""
-    left_from, _ = rebuild_from(spec, bucket.expiry_ms)
+    left_from, _ = rebuild_from(spec.right, bucket.expiry_ms)
     left = {p: (low_end(r.bounds, left_from), r.start) for p, r in bucket.left.items()}
     return left, {p: (low_end(r.bounds, bucket.expiry_ms), r.start) for p, r in bucket.right.items()}
 

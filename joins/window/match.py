@@ -23,7 +23,7 @@ import polars as pl
 
 from joins.batch.rules import earliest_right, latest_right
 from joins.rows.frames import I64, Bools, is_null, positions, rows_at
-from joins.spec import JoinSpec, Policy
+from joins.spec import Policy, Right
 from joins.window.slices import Slice, grouped_order, key_hashes, lower_bound
 
 NONE = -1
@@ -132,7 +132,7 @@ class Probe:
     high: I64
 
     @classmethod
-    def of(cls, spec: JoinSpec, left: pl.DataFrame, expiry_ms: int) -> Probe:
+    def of(cls, right: Right, left: pl.DataFrame, expiry_ms: int) -> Probe:
         """Groups records (`frames.RECORD`); those without a key are left out."""
         rows = np.flatnonzero(~is_null(left["key"]))
         keys = left["key"] if len(rows) == len(left) else left["key"][positions(rows)]
@@ -145,8 +145,8 @@ class Probe:
             order=order,
             hashes=hashes[by_hash],
             time=time,
-            low=np.maximum(earliest_right(spec, time), expiry_ms),
-            high=latest_right(spec, time),
+            low=np.maximum(earliest_right(right, time), expiry_ms),
+            high=latest_right(right, time),
         )
 
     def reaches(self, slice_: Slice) -> bool:
@@ -167,17 +167,17 @@ class Probe:
         return Candidates(slice_, left, start[left], end[left], self.time[left], self.low[left], self.high[left])
 
 
-def pick(spec: JoinSpec, slices: Sequence[Slice], left: pl.DataFrame, expiry_ms: int) -> Iterator[Picks]:
+def pick(right: Right, slices: Sequence[Slice], left: pl.DataFrame, expiry_ms: int) -> Iterator[Picks]:
     """Matches every row of `left`, in its order; in several portions if a policy gives many pairs."""
-    yield from pick_probed(spec, slices, Probe.of(spec, left, expiry_ms), len(left))
+    yield from pick_probed(right, slices, Probe.of(right, left, expiry_ms), len(left))
 
 
-def pick_probed(spec: JoinSpec, slices: Sequence[Slice], probe: Probe, left_rows: int) -> Iterator[Picks]:
+def pick_probed(right: Right, slices: Sequence[Slice], probe: Probe, left_rows: int) -> Iterator[Picks]:
     """Does the same for left records that are grouped already."""
-    if spec.policy is Policy.ALL:
+    if right.policy is Policy.ALL:
         yield from _pick_all(slices, probe, left_rows)
     else:
-        yield _pick_one(spec.policy, slices, probe, left_rows)
+        yield _pick_one(right.policy, slices, probe, left_rows)
 
 
 def _pick_one(policy: Policy, slices: Sequence[Slice], probe: Probe, left_rows: int) -> Picks:

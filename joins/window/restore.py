@@ -113,7 +113,7 @@ def restore(
     """
     bucket = ticket.bucket
     if kept is None or kept.number >= ticket.number:
-        kept = CachedWindow(Window(spec, expired_ms=bucket.expiry_ms))
+        kept = CachedWindow(Window(spec.right, expired_ms=bucket.expiry_ms))
     restoring = _Restoring(spec, bucket, kept, store, _Again(spec, ticket, read))
     restoring.add_right()
     restoring.set_marks()
@@ -147,7 +147,7 @@ class _Restoring:
     def set_marks(self) -> None:
         """Sets the marks: known ones, and lost ones by joining their left ranges again."""
         bucket, window = self.bucket, self.kept.window
-        left_from, right_from = rebuild_from(self.spec, bucket.expiry_ms)
+        left_from, right_from = rebuild_from(self.spec.right, bucket.expiry_ms)
         spans = {
             p: (max(low_end(partition_range.bounds, left_from), self.kept.left_end.get(p, 0)), partition_range.start)
             for p, partition_range in bucket.left.items()
@@ -186,7 +186,7 @@ class _Restoring:
 
     def _mark_again(self, lost: list[tuple[int, int, int]], right_from_ms: int) -> None:
         """Joins lost left ranges again with the right records that they chose from; some have expired since."""
-        older = Window(self.spec)
+        older = Window(self.spec.right)
         wanted = {p: (low_end(r.bounds, right_from_ms), r.start) for p, r in self.bucket.right.items()}
         for slice_ in self._right(wanted, right_from_ms, self.again.what_is_left):
             older.add(slice_)
@@ -210,7 +210,7 @@ class _Restoring:
         for side, p, start, end in self.again.deleted:
             below_ms = UNKNOWN
             if side == "left":
-                below_ms = latest_right(self.spec, below_within(self.bucket.left[p].bounds, start, end))
+                below_ms = latest_right(self.spec.right, below_within(self.bucket.left[p].bounds, start, end))
             for slice_ in self.kept.window.slices:
                 unknown = slice_.times < below_ms
                 if side == "right":

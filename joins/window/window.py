@@ -33,7 +33,7 @@ from joins.rows.frames import (
     rows_at,
     side_columns,
 )
-from joins.spec import JoinSpec, Policy
+from joins.spec import Policy, Right
 from joins.window.match import NONE, Picks, Probe, pick, pick_probed
 from joins.window.slices import SLICE_BYTES, Slice
 from teacup.base.times import EARLIEST_MS
@@ -66,7 +66,7 @@ class JoinedRight:
 class Window:
     """The slices of one bucket, oldest first. Their records below `expired_ms` are no longer in the window."""
 
-    spec: JoinSpec
+    right: Right
     slices: list[Slice] = field(default_factory=list)
     expired_ms: int = EARLIEST_MS
 
@@ -110,15 +110,15 @@ class Window:
         """
         lateness = late if isinstance(late, pl.Series) else constant(late, pl.Boolean, len(left))
         left_bytes = row_bytes(left)
-        probe = Probe.of(self.spec, left, expiry_ms)
-        for picks in pick_probed(self.spec, self.slices, probe, len(left)):
+        probe = Probe.of(self.right, left, expiry_ms)
+        for picks in pick_probed(self.right, self.slices, probe, len(left)):
             self._mark(picks, joined)
             for start, end in cuts(left_bytes[picks.left] + _right_bytes(self.slices, picks)):
                 yield self._rows(left, lateness, picks[start:end], stalled_from_ms)
 
     def mark_again(self, left: pl.DataFrame, expiry_ms: int = EARLIEST_MS) -> None:
         """Joins without making rows, to set the marks of the right records that this left range was joined with."""
-        for picks in pick(self.spec, self.slices, left, expiry_ms):
+        for picks in pick(self.right, self.slices, left, expiry_ms):
             self._mark(picks)
 
     def _mark(self, picks: Picks, joined: JoinedRight | None = None) -> None:
@@ -129,7 +129,7 @@ class Window:
                 joined.picked.append((slice_.times[rows], slice_.partitions[rows], slice_.offsets[rows]))
 
     def _rows(self, left: pl.DataFrame, late: pl.Series, picks: Picks, stalled_from_ms: int | None) -> pl.DataFrame:
-        each_once_in_order = self.spec.policy is not Policy.ALL and len(picks.left) == len(left)
+        each_once_in_order = self.right.policy is not Policy.ALL and len(picks.left) == len(left)
         if not each_once_in_order:
             at = positions(picks.left)
             left, late = rows_at(left, at), late[at]

@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
-from joins.spec import Format, JoinSpec, Side
+from joins.spec import Format, JoinSpec, Right, Side
 from joins.testing import oracle
 from teacup.base.now import wall_ms
 from tests.support.sparkjoin import Put, history, produce
@@ -111,9 +111,7 @@ class Traffic:
         spec = JoinSpec(
             name="oracle",
             left=Side(topic=self.topics["left"], disorder_ms=0, format=Format.JSON),
-            right=Side(topic=self.topics["right"], disorder_ms=0),
-            before_ms=BEFORE_MS,
-            after_ms=0,
+            right=Right(topic=self.topics["right"], disorder_ms=0, before_ms=BEFORE_MS, after_ms=0),
             kafka=self.kafka,
         )
         rows: Counter[tuple[str, str | None]] = Counter()

@@ -27,14 +27,14 @@ from joins.lookup.feed.spec import FORMAT as FED_FORMAT
 from joins.lookup.feed.spec import Fed, FedRange
 from joins.lookup.unjoined.expired import FORMAT as VERDICTS_FORMAT
 from joins.lookup.unjoined.expired import RightSlice, Share, Snapshot, Verdicts
-from joins.spec import JoinSpec, Side
+from joins.spec import JoinSpec, Right, Side
 from teacup.base.plain import of_plain, plain
 from teacup.kafka.delivery.receipt import FORMAT as RECEIPT_FORMAT
 from teacup.kafka.delivery.receipt import Receipt
 from teacup.kafka.errors import ReceiptRefused
 
 FOLDER = Path(__file__).with_name("formats")
-SPEC = JoinSpec(name="clicks", left=Side(topic="clicks"), right=Side(topic="views"), before_ms=60_000, after_ms=1_000)
+SPEC = JoinSpec(name="clicks", left=Side(topic="clicks"), right=Right(topic="views", before_ms=60_000, after_ms=1_000))
 IDENTITY = SPEC.identity()
 GENERATION = "0123456789abcdef0123456789abcdef"
 

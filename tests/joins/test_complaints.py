@@ -20,6 +20,7 @@ from joins.spec import JoinSpec, Side
 from joins.testing.history import Event, History, TopicHistory
 from joins.testing.simulation import Simulation
 from teacup.base.times import duration_ms
+from tests.support.making import joined
 
 PAGE = (Path(__file__).parents[2] / "docs" / "complaints.md").read_text(encoding="utf-8")
 ROWS = {row.split(" | ")[0].removeprefix("| "): row for row in PAGE.splitlines() if "](https://" in row}
@@ -34,7 +35,7 @@ def spec_of(join: dict[str, Any]) -> JoinSpec:
     keys = dict(join)
     disorder = keys.pop("disorder", "0s")
     sides = {side: Side(topic=side, disorder=disorder) for side in ("left", "right")}
-    return JoinSpec(name="complaint", outliers=0, watermark_every="1ms", **sides, **keys)
+    return joined(name="complaint", outliers=0, watermark_every="1ms", **sides, **keys)
 
 
 def partition_of(partition: int, records: list[str]) -> tuple[Event, ...]:

@@ -22,7 +22,7 @@ from joins.explain import (
     judge,
     resemblance,
 )
-from joins.spec import JoinPath, JoinSpec, Policy, Side
+from joins.spec import JoinPath, JoinSpec, Policy, Right, Side
 from joins.testing import oracle
 from joins.testing.history import Event, History, TopicHistory
 from joins.testing.play import Admit, Advance
@@ -111,10 +111,7 @@ def lively(seed):
     spec = JoinSpec(
         name="lively",
         left=Side(topic="left", disorder_ms=5),
-        right=Side(topic="right", disorder_ms=5),
-        before_ms=60,
-        after_ms=20,
-        policy=list(Policy)[seed % 4],
+        right=Right(topic="right", disorder_ms=5, before_ms=60, after_ms=20, policy=list(Policy)[seed % 4]),
         producer_delay_ms=30,
         outliers=seed % 2,
         path=JoinPath.SHUFFLED if shuffled else JoinPath.DIRECT,
@@ -191,7 +188,7 @@ def explained(simulation, left, known_from, in_rows):
 
 def spec_of(policy=Policy.NEAREST):
     return JoinSpec(
-        name="table", left=Side(topic="left"), right=Side(topic="right"), before_ms=100, after_ms=10, policy=policy
+        name="table", left=Side(topic="left"), right=Right(topic="right", before_ms=100, after_ms=10, policy=policy)
     )
 
 

@@ -18,25 +18,26 @@ from dedup.identity import Identity, Within
 from dedup.replay_range import DedupConfig
 from joins.errors import SpecError
 from joins.lookup.feed.spec import FeedSpec, FeedStorage
-from joins.lookup.spec import DelayApi, LookupSpec, StorageApi
-from joins.spec import Format, JoinSpec, Policy, Side
+from joins.right_source import DelayApi, Log, StorageApi, Store
+from joins.spec import Format, JoinSpec, Policy, Right, Side
 from teacup.base.times import LONGEST_MS
+from tests.support.making import changed
 
 ABSURD_MS = 9_999_999_999_999 * 86_400_000
 
 SIDE = Side(topic="clicks")
-JOIN = JoinSpec(name="j", left=Side(topic="l"), right=Side(topic="r"), before_ms=1)
+JOIN = JoinSpec(name="j", left=Side(topic="l"), right=Right(topic="r", before_ms=1))
 STORAGE = StorageApi(url="http://storage:1", namespace="n")
 DELAY = DelayApi(url="http://delay:1", consumer="c")
-LOOKUP = LookupSpec(name="j", left=Side(topic="l"), right=Side(topic="r"), before_ms=1, storage=STORAGE, delay=DELAY)
+STORE = Store(storage=STORAGE, delay=DELAY)
 FEED_STORAGE = FeedStorage(url="http://storage:1", namespace="n")
 FEED = FeedSpec(name="f", right=Side(topic="r"), storage=FEED_STORAGE)
 
-DESCRIPTIONS = [SIDE, JOIN, STORAGE, DELAY, LOOKUP, FEED_STORAGE, FEED, DedupConfig(), Identity()]
+DESCRIPTIONS = [SIDE, JOIN, JOIN.right, STORAGE, DELAY, STORE, FEED_STORAGE, FEED, DedupConfig(), Identity()]
 FIELDS = [(description, field.name) for description in DESCRIPTIONS for field in fields(description)]
 
 PLAIN = {str, int, float, bool, type(None), tuple, dict, Policy, Format, Idle, Within}
-PLAIN |= {Side, StorageApi, DelayApi, FeedStorage}
+PLAIN |= {Side, Right, Log, Store, StorageApi, DelayApi, FeedStorage}
 
 VALUES = st.one_of(
     st.none(),
@@ -45,7 +46,9 @@ VALUES = st.one_of(
     st.floats(),
     st.text(max_size=5),
     st.binary(max_size=3),
-    st.sampled_from([*Policy, *Format, *Idle, *Within, SIDE, STORAGE, DELAY, FEED_STORAGE, object(), int]),
+    st.sampled_from(
+        [*Policy, *Format, *Idle, *Within, SIDE, JOIN.right, STORE, STORAGE, DELAY, FEED_STORAGE, object(), int]
+    ),
     st.sampled_from(
         ["last", "json", "hold", "batch", "continue", "unmatched", "latest", "kafka", "$.at", "http://x:1"]
     ),
@@ -77,9 +80,9 @@ def test_any_value_gives_a_valid_description_or_an_error_that_names_the_field(
 @pytest.mark.parametrize("policy", list(Policy))
 def test_a_plain_text_means_the_member(policy: Policy) -> None:
     """Policies and formats are compared by identity."""
-    spec = replace(JOIN, policy=policy.value, idle="hold", left=Side(topic="l", format="json", time="$.at"))
+    spec = changed(JOIN, idle="hold", left=Side(topic="l", format="json", time="$.at"), policy=policy.value)
 
-    assert spec.policy is policy
+    assert spec.right.policy is policy
     assert spec.idle is Idle.HOLD
     assert spec.left.format is Format.JSON
     assert spec.identity()["policy"] == policy.value
@@ -87,11 +90,11 @@ def test_a_plain_text_means_the_member(policy: Policy) -> None:
 
 def test_numbers_of_numpy_become_plain_ones() -> None:
     """They would end up in a checkpoint's JSON."""
-    spec = replace(
-        JOIN, before_ms=np.int64(7), start=np.int64(5), kafka={"linger.ms": 5, "socket.keepalive.enable": True}
+    spec = changed(
+        JOIN, start=np.int64(5), kafka={"linger.ms": 5, "socket.keepalive.enable": True}, before_ms=np.int64(7)
     )
 
-    assert (type(spec.before_ms), type(spec.start)) == (int, int)
+    assert (type(spec.right.before_ms), type(spec.start)) == (int, int)
     assert spec.kafka == {"linger.ms": "5", "socket.keepalive.enable": "true"}
 
 
@@ -118,8 +121,8 @@ def test_a_batch_is_larger_where_many_buckets_share_it(buckets: int, records: in
 )
 def test_a_wrong_value_is_named_with_what_to_give(name: str, value: object, give: str) -> None:
     """Whatever its type."""
-    with pytest.raises(SpecError, match=f"^{name}: {give}") as refused:
-        replace(JOIN, **{name: value})
+    with pytest.raises(SpecError, match=f"^{name}(| of 'r'): {give}") as refused:
+        changed(JOIN, **{name: value})
 
     assert "hidden" not in str(refused.value)
 
@@ -128,8 +131,8 @@ def test_a_wrong_value_is_named_with_what_to_give(name: str, value: object, give
 def test_a_duration_that_is_none_is_refused_by_name(name: str) -> None:
     """Negative, or so long that sums of times leave 64 bits."""
     for value in (-1, LONGEST_MS + 1, ABSURD_MS):
-        with pytest.raises(SpecError, match=f"{name}: {value} .*[01] or more"):
-            replace(JOIN, **{name: value})
+        with pytest.raises(SpecError, match=f"{name}(| of 'r'): {value} .*[01] or more"):
+            changed(JOIN, **{name: value})
 
 
 @pytest.mark.parametrize("value", [-1, ABSURD_MS])
@@ -147,7 +150,7 @@ def test_a_path_that_names_no_field_is_refused() -> None:
 
 def test_the_longest_duration_is_allowed() -> None:
     """Ten years on each side."""
-    spec = replace(JOIN, before_ms=LONGEST_MS, after_ms=LONGEST_MS)
+    spec = changed(JOIN, before_ms=LONGEST_MS, after_ms=LONGEST_MS)
 
     assert spec.span_ms > LONGEST_MS
 
@@ -175,26 +178,27 @@ def test_a_key_that_names_nothing_is_refused(key: object, message: str) -> None:
 
 def test_both_sides_have_as_many_parts() -> None:
     """Otherwise no key could ever be equal."""
-    left, right = Side(topic="l", key=["kafka", "header:h"]), Side(topic="r")
+    left, right = Side(topic="l", key=["kafka", "header:h"]), Right(topic="r", before_ms=1)
 
     with pytest.raises(SpecError, match=r"right\.key: 'kafka' has 1 .*left\.key .* 2"):
-        JoinSpec(name="j", left=left, right=right, before_ms=1, after_ms=1)
+        JoinSpec(name="j", left=left, right=right)
 
 
 def test_the_direct_path_has_no_other_buckets() -> None:
     """Its buckets are the partitions."""
-    left, right = Side(topic="l"), Side(topic="r")
+    left, right = Side(topic="l"), Right(topic="r", before_ms=1)
 
     with pytest.raises(SpecError, match=r"buckets: 3 .*shuffled"):
-        JoinSpec(name="j", left=left, right=right, before_ms=1, path="direct", buckets=3)  # type: ignore[arg-type]
-    assert JoinSpec(name="j", left=left, right=right, before_ms=1, buckets=3).path is None
+        JoinSpec(name="j", left=left, right=right, path="direct", buckets=3)  # type: ignore[arg-type]
+    assert JoinSpec(name="j", left=left, right=right, buckets=3).path is None
 
 
 def test_what_a_checkpoint_is_bound_to_is_plain_json() -> None:
     """Checkpoints and the digests of receipts hold it: another text would be another join."""
     left = Side(topic="l", key=["kafka", "header:h"])
-    right = Side(topic="r", key=["$.a", "$.b"], keep=["$.c"], format="json", time="$.t", time_unit="s")
-    spec = JoinSpec(name="j", left=left, right=right, before_ms=1, policy="all")
+    keyed = {"key": ["$.a", "$.b"], "keep": ["$.c"], "format": "json", "time": "$.t", "time_unit": "s"}
+    right = Right(topic="r", **keyed, before_ms=1, policy="all")  # type: ignore[arg-type]
+    spec = JoinSpec(name="j", left=left, right=right)
 
     assert json.dumps(spec.identity()) == (
         '{"left.topic": "l", "left.key": ["kafka", "header:h"], "left.time": "kafka", "left.time_unit": "ms", '
@@ -202,25 +206,25 @@ def test_what_a_checkpoint_is_bound_to_is_plain_json() -> None:
         '"right.keep": ["$.c"], "right.time": "$.t", "right.time_unit": "s", "right.disorder_ms": 1000, '
         '"right.format": "json", "before_ms": 1, "after_ms": 0, "policy": "all", "outliers": 16}'
     )
-    assert replace(spec, left=Side(topic="l"), right=Side(topic="r")).identity()["left.key"] == ["kafka"]
+    assert replace(spec, left=Side(topic="l"), right=Right(topic="r", before_ms=1)).identity()["left.key"] == ["kafka"]
 
 
 def test_another_key_is_another_join() -> None:
     """Its checkpoint cannot be continued."""
-    sides = {"right": Side(topic="r"), "before_ms": 1, "after_ms": 1}
-    first, other = (JoinSpec(name="j", left=Side(topic="l", key=key), **sides) for key in ("kafka", "header:h"))  # type: ignore[arg-type]
+    right = Right(topic="r", before_ms=1)
+    first, other = (JoinSpec(name="j", left=Side(topic="l", key=key), right=right) for key in ("kafka", "header:h"))
 
     assert first.identity() != other.identity()
 
 
 def test_only_right_is_kept() -> None:
     """Left is never stored; another choice is another join."""
-    sides = {"left": Side(topic="l"), "before_ms": 1, "after_ms": 1}
-    first, other = (JoinSpec(name="j", right=Side(topic="r", keep=keep), **sides) for keep in (None, ["$"]))  # type: ignore[arg-type]
+    rights = [Right(topic="r", keep=keep, before_ms=1) for keep in (None, ["$"])]  # type: ignore[arg-type]
+    first, other = (JoinSpec(name="j", left=Side(topic="l"), right=right) for right in rights)
 
     assert first.identity() != other.identity()
     with pytest.raises(SpecError, match=r"left\.keep is not allowed"):
-        JoinSpec(name="j", left=Side(topic="l", keep=("$",)), right=Side(topic="r"), before_ms=1, after_ms=1)
+        JoinSpec(name="j", left=Side(topic="l", keep=("$",)), right=Right(topic="r", before_ms=1, after_ms=1))
     with pytest.raises(SpecError, match=r"keep of 'r': 'price'"):
         Side(topic="r", keep=("price",))
     with pytest.raises(SpecError, match=r"format of 'r': .*'\$\.price'.*'json'"):
@@ -229,10 +233,10 @@ def test_only_right_is_kept() -> None:
 
 def test_avro_needs_a_registry_and_what_reads_it(monkeypatch: pytest.MonkeyPatch) -> None:
     """Both are said before anything is read."""
-    clicks, impressions = Side(topic="l", format=Format.AVRO, key="$.id"), Side(topic="r")
+    clicks, impressions = Side(topic="l", format=Format.AVRO, key="$.id"), Right(topic="r", before_ms=1)
 
     def joined(**more: object) -> JoinSpec:
-        return JoinSpec(name="j", left=clicks, right=impressions, before_ms=1, after_ms=1, **more)  # type: ignore[arg-type]
+        return JoinSpec(name="j", left=clicks, right=impressions, **more)  # type: ignore[arg-type]
 
     with pytest.raises(SpecError, match=r"registry: format 'avro' of 'l'"):
         joined()

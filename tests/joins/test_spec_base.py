@@ -13,23 +13,18 @@ from hypothesis import strategies as st
 
 from joins.errors import SpecError
 from joins.lookup.feed.spec import FeedSpec, FeedStorage
-from joins.lookup.spec import DelayApi, LookupSpec, StorageApi
-from joins.spec import JoinSpec, Side
+from joins.right_source import DelayApi, StorageApi
+from joins.spec import JoinSpec, Right, Side
 from teacup.base.times import duration_ms
 
-SIDES: dict[str, Any] = {"left": Side(topic="l"), "right": Side(topic="r")}
 API: dict[str, Any] = {"url": "http://one:1"}
 NEEDED: dict[type[Any], dict[str, Any]] = {
     Side: {"topic": "clicks"},
-    JoinSpec: {"name": "j", **SIDES},
+    JoinSpec: {"name": "j", "left": Side(topic="l"), "right": Right(topic="r", before_ms=1)},
+    Right: {"topic": "r"},
     StorageApi: {**API, "namespace": "n"},
     DelayApi: {**API, "consumer": "c"},
     FeedStorage: {**API, "namespace": "n"},
-}
-NEEDED[LookupSpec] = {
-    **NEEDED[JoinSpec],
-    "storage": StorageApi(**NEEDED[StorageApi]),
-    "delay": DelayApi(**NEEDED[DelayApi]),
 }
 NEEDED[FeedSpec] = {"name": "f", "right": Side(topic="r"), "storage": FeedStorage(**NEEDED[FeedStorage])}
 """What each kind of spec needs besides `before`."""
@@ -41,12 +36,12 @@ DURATIONS = [
 
 def made(kind: type[Any], **durations: object) -> Any:
     """A spec of the kind with these durations."""
-    before = {"before": "1m"} if issubclass(kind, JoinSpec) and not {"before", "before_ms"} & set(durations) else {}
+    before = {"before": "1m"} if kind is Right and not {"before", "before_ms"} & set(durations) else {}
     return kind(**NEEDED[kind], **before, **durations)
 
 
-def join(**durations: object) -> JoinSpec:
-    return JoinSpec(**NEEDED[JoinSpec], **durations)
+def right_of(**durations: object) -> Right:
+    return Right(**NEEDED[Right], **durations)  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(("kind", "number"), DURATIONS)
@@ -83,19 +78,19 @@ def test_a_duration_that_is_given_twice_is_refused(kind: type[Any], number: str)
 @pytest.mark.parametrize(
     ("durations", "message"),
     [
-        ({"before": "10"}, "before: '10' is not allowed; give a duration with its unit: 250ms, 10s"),
-        ({"before": 600_000}, "before: 600000 is not allowed; give a duration with its unit: 250ms, 10s"),
-        ({"before": "-1s"}, "before: '-1s' is not allowed; give a duration with its unit: 250ms, 10s"),
-        ({"before": "3651d"}, "before: '3651d' is not allowed; give at most 3650d"),
-        ({"before": "1m", "after": "0.5ms"}, "after: '0.5ms' is not allowed; give whole milliseconds"),
-        ({"before": "1m", "max_wait": "0s"}, "max_wait: '0s' is not allowed; give more than 0"),
-        ({}, 'before is missing; give before="10m", or before_ms=600_000'),
+        ({"before": "10"}, "before of 'r': '10' is not allowed; give a duration with its unit: 250ms, 10s"),
+        ({"before": 600_000}, "before of 'r': 600000 is not allowed; give a duration with its unit: 250ms, 10s"),
+        ({"before": "-1s"}, "before of 'r': '-1s' is not allowed; give a duration with its unit: 250ms, 10s"),
+        ({"before": "3651d"}, "before of 'r': '3651d' is not allowed; give at most 3650d"),
+        ({"before": "1m", "after": "0.5ms"}, "after of 'r': '0.5ms' is not allowed; give whole milliseconds"),
+        ({"before": "1m", "max_wait": "0s"}, "max_wait of 'r': '0s' is not allowed; give more than 0"),
+        ({}, "before of 'r' is missing; give before=\"10m\", or before_ms=600_000"),
     ],
 )
 def test_a_wrong_text_is_named_with_what_to_give(durations: dict[str, object], message: str) -> None:
     """By its key, not by that of the number."""
     with pytest.raises(SpecError) as refused:
-        join(**durations)
+        right_of(**durations)
 
     assert str(refused.value).startswith(message)
 
@@ -114,7 +109,7 @@ def test_a_message_says_whose_duration_it_is() -> None:
 def test_any_value_is_a_duration_or_refused_by_name(value: Any) -> None:
     """Never another error, and never another duration than in a job file."""
     try:
-        spec, refused = join(before=value), ""
+        spec, refused = right_of(before=value), ""
     except SpecError as error:
         spec, refused = None, str(error)
 
@@ -126,9 +121,9 @@ def test_any_value_is_a_duration_or_refused_by_name(value: Any) -> None:
 
 def test_a_spec_that_was_given_texts_is_like_any_other() -> None:
     """Copies change other fields and numbers, and tasks get it by pickle."""
-    spec = join(before="10m", max_wait="1h")
+    spec = right_of(before="10m", max_wait="1h")
 
-    assert replace(spec, name="other").before_ms == 600_000
+    assert replace(spec, topic="other").before_ms == 600_000
     assert replace(spec, before_ms=7).before_ms == 7
     assert pickle.loads(pickle.dumps(spec)) == spec
     with pytest.raises(SpecError, match=r"`dataclasses\.replace` takes before_ms"):

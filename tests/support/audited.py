@@ -169,13 +169,13 @@ class Audited:
             self._add(simulation, number, tables, left, right)
         scope = replace(
             AuditScope(
-                policy=spec.policy,
+                policy=spec.right.policy,
                 type=spec.type,
-                before_ms=spec.before_ms,
-                after_ms=spec.after_ms,
+                before_ms=spec.right.before_ms,
+                after_ms=spec.right.after_ms,
                 from_ms=EARLIEST,
                 to_ms=LATEST,
-                gives_up=spec.max_wait_ms is not None,
+                gives_up=spec.right.max_wait_ms is not None,
                 direct=spec.path is not JoinPath.SHUFFLED and not isinstance(self.simulations[0], AuditedLookup),
                 lookup=isinstance(self.simulations[0], AuditedLookup),
                 topics={role: role for role in SIDE_TOPICS},
@@ -194,7 +194,7 @@ class Audited:
         spec, base = simulation.spec, APART * number
         plans = simulation.plans if self.known is None else simulation.plans[-self.known :] if self.known else []
         lookup = isinstance(simulation, AuditedLookup)
-        history = plan_history_of(plans, simulation.between(), spec.after_ms, lookup=lookup)
+        history = plan_history_of(plans, simulation.between(), spec.right.after_ms, lookup=lookup)
         for name, table in (("left", "lefts"), ("right", "rights")):
             log = simulation.side(name)
             make = SideTable(name, spec.side(name), spec.max_future_skew_ms, simulation.clock.now_ms)

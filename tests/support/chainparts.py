@@ -30,8 +30,8 @@ from joins.items import Rows
 from joins.lookup.feed.source import FeedReader
 from joins.lookup.feed.spec import FeedSpec
 from joins.lookup.feed.stage import FeedSummary
-from joins.lookup.spec import LookupSpec
 from joins.plan.reader import JoinControl
+from joins.spec import JoinSpec
 from teacup.base.process import use_arrow_without_pandas
 from teacup.spark.jvm_errors import summaries_in
 from teacup.spark.stream_reader import ReaderControl
@@ -86,7 +86,7 @@ def _fed(reader: FeedReader, at: dict[str, Any], end: dict[str, Any]) -> None:
 class Joining:
     """A lookup join. A batch's rows are written with its end, when it is done; another process goes on from there."""
 
-    spec: LookupSpec
+    spec: JoinSpec
 
     def live(self, folder: Path) -> None:
         join = DrivenJoin(self.spec, JoinControl(windows=folder / "windows"), folder / "windows")

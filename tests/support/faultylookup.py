@@ -19,8 +19,9 @@ from joins.errors import StoreChanged, StoreUnreachable, StoreWiped
 from joins.lookup.feed import stage
 from joins.lookup.feed.spec import FeedSpec, FeedStorage
 from joins.lookup.feed.stage import FeedTask, FeedTicket
+from joins.lookup.gate import CONSUMER, STORE, judge
 from joins.lookup.key_lookup import RightStore, lookup_client
-from joins.lookup.spec import CONSUMER, STORE, StorageApi, judge
+from joins.right_source import StorageApi
 from teacup.storage.errors import StorageError
 from tests.support.aerospike_server import AerospikeProcess
 from tests.support.faultyproxy import Proxy, running_proxy

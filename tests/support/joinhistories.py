@@ -70,7 +70,7 @@ def check_rows_of_others(history, simulation, run):
         assert not (rows[event.partition, event.offset] and dead["left", event.partition, event.offset])
         found = {r.right for r in run.results if (r.left_partition, r.left_offset) == (event.partition, event.offset)}
         assert found <= oracle.possible(event, history, spec)
-    if spec.policy is not Policy.ALL:
+    if spec.right.policy is not Policy.ALL:
         assert max(rows.values(), default=1) == 1
     assert max(Counter(run.results).values(), default=1) == 1
     assert max(Counter(run.unjoined).values(), default=1) == 1

@@ -9,15 +9,15 @@ import subprocess
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager
-from dataclasses import replace
 from pathlib import Path
 
-from joins import DelayApi, LookupSpec, Side, StorageApi
+from joins import DelayApi, Side, StorageApi, Store
 from joins.lookup.feed.spec import FeedSpec, FeedStorage
 from teacup.base.now import wall_ms
 from teacup.kafka.write.writer import TopicWriter
 from tests.support import delay_process, storage_process
 from tests.support.chainparts import Collecting, FeedingOn, Joining, Part, Row, begun, rows_of
+from tests.support.making import changed, joined
 from tests.support.waiting import wait_until
 
 DISORDER_MS = 0
@@ -93,7 +93,7 @@ class LiveChain:
                 )
             )
             at = {"url": self._storage, "namespace": "right", "token": storage_process.TOKEN, "unreachable_for_s": 300}
-            join = LookupSpec(
+            join = joined(
                 name="join",
                 left=Side(topic=self.left, disorder_ms=DISORDER_MS),
                 right=right,
@@ -101,8 +101,10 @@ class LiveChain:
                 after_ms=1_000,
                 producer_delay_ms=DELAY_MS,
                 kafka=self._kafka,
-                storage=StorageApi(**at),
-                delay=DelayApi(url=delays, consumer="feeder", token=delay_process.TOKEN),
+                source=Store(
+                    storage=StorageApi(**at),
+                    delay=DelayApi(url=delays, consumer="feeder", token=delay_process.TOKEN),
+                ),
             )
             feeder = FeedSpec(name="feeder", right=right, storage=FeedStorage(**at), kafka=self._kafka)
             group = f"{GROUP}-{self.right}"
@@ -139,7 +141,10 @@ class LiveChain:
         join.kill()
         join.wait(60)
         assert isinstance(joining, Joining)
-        self._begin("join", Joining(replace(joining.spec, accepted_generations=(self.generation(),))))
+        self._begin(
+            "join",
+            Joining(changed(joining.spec, accepted_generations=(self.generation(),))),
+        )
 
     def generation(self) -> str:
         """Of the store."""

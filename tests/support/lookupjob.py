@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 
-from joins import JoinSpec, Side
+from joins import JoinSpec, Right, Side
 from joins.testing import oracle
 from tests.support.jobprocess import records
 from tests.support.sparkjoin import Put, history
@@ -32,9 +32,7 @@ def expected_of(plan, left, right):
     spec = JoinSpec(
         name="expected",
         left=Side(topic=plan.left, disorder_ms=DISORDER_MS),
-        right=Side(topic=plan.right, disorder_ms=DISORDER_MS),
-        before_ms=BEFORE_MS,
-        after_ms=AFTER_MS,
+        right=Right(topic=plan.right, disorder_ms=DISORDER_MS, before_ms=BEFORE_MS, after_ms=AFTER_MS),
     )
     values = {}
     for p in (0, 1):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
+from dataclasses import fields, replace
 from typing import Any
 
 import polars as pl
@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from datadelay.watermark import UNKNOWN
 from joins.batch.facts import Bound, Bounds
 from joins.rows.frames import RECORD
-from joins.spec import JoinSpec, Side
+from joins.spec import JoinSpec, Right, Side
 from joins.testing.history import Event, TopicHistory
 from joins.window.slices import Slice
 from teacup.base.times import LATEST_MS
@@ -101,19 +101,43 @@ def bounds() -> st.SearchStrategy[Bounds]:
     return segments().map(lambda made: made[0])
 
 
+OF_RIGHT = {"before_ms", "before", "after_ms", "after", "policy", "max_wait_ms", "max_wait", "source"}
+OF_STORE = {"storage", "delay", "on_expired", "accepted_generations", "right_is_judged"}
+
+
+def joined(**values: Any) -> JoinSpec:
+    """A join from flat values: those of its right may stand beside `right`, which may be a plain side."""
+    of_right, side = _taken(values, OF_RIGHT), values.pop("right")
+    return JoinSpec(right=Right(**_known(side), **of_right), **values)
+
+
+def changed(spec: JoinSpec, **changes: Any) -> JoinSpec:
+    """The join with some values changed: its own, or those of its right, or of where that is stored."""
+    of_right, side = _taken(changes, OF_RIGHT), changes.pop("right", spec.right)
+    if of_store := _taken(changes, OF_STORE):
+        of_right["source"] = replace(spec.right.store, **of_store)
+    return replace(spec, right=replace(spec.right, **{**_known(side), **of_right}), **changes)
+
+
+def _taken(values: dict[str, Any], names: set[str]) -> dict[str, Any]:
+    return {name: values.pop(name) for name in names & {*values}}
+
+
+def _known(side: Side) -> dict[str, Any]:
+    return {field.name: getattr(side, field.name) for field in fields(side)}
+
+
 def join_spec(**changes: Any) -> JoinSpec:
     """A join without disorder and delay, `before` 10 and `after` 5 milliseconds; each record proves by itself."""
     plain = JoinSpec(
         name="table",
         left=Side(topic="left", disorder_ms=0),
-        right=Side(topic="right", disorder_ms=0),
-        before_ms=10,
-        after_ms=5,
+        right=Right(topic="right", disorder_ms=0, before_ms=10, after_ms=5),
         producer_delay_ms=0,
         max_future_skew_ms=1_000_000,
         outliers=0,
     )
-    return replace(plain, **changes)
+    return changed(plain, **changes)
 
 
 Row = tuple[int, bytes] | tuple[int, bytes, int]

@@ -15,29 +15,31 @@ from datadelay.watermark import UNKNOWN, caught_up, partition_watermark, waterma
 from joins.batch.state import BatchPlan
 from joins.batch.ticket import Ticket
 from joins.lookup.batch import LookupBatch, StoredRight
+from joins.lookup.gate import CONSUMER, STORE, judge
 from joins.lookup.right_items import from_items, to_items
 from joins.lookup.source import begin
-from joins.lookup.spec import CONSUMER, STORE, DelayApi, LookupSpec, StorageApi, judge
 from joins.plan.log_checks import check_ends, check_topics, with_new_partitions
 from joins.plan.readable import EndOffsets
 from joins.plan.sync_bolt import StallTimer, SyncBolt
 from joins.plan.wait_reasons import NotReady
 from joins.read.batch_reader import find_facts
 from joins.read.parse import parse
+from joins.right_source import DelayApi, StorageApi, Store
 from joins.rows.frames import RECORD
 from joins.testing.history import History
 from joins.testing.log import Clock, SimulatedLog
 from joins.testing.oracle import Result
 from joins.testing.simulation import through_json
+from tests.support.making import changed
 
 GENERATIONS = {CONSUMER: "feeder-1", STORE: "store-1"}
 
 
 def lookup_spec(spec, **changes):
     """The same join, its right side stored somewhere."""
-    values = {name: getattr(spec, name) for name in spec.__dataclass_fields__}
-    storage = StorageApi(url="http://storage", namespace="right")
-    return LookupSpec(**{**values, "storage": storage, "delay": DelayApi(url="http://d", consumer="f"), **changes})
+    storage, delay = StorageApi(url="http://storage", namespace="right"), DelayApi(url="http://d", consumer="f")
+    of_store = {name: changes.pop(name) for name in Store.__dataclass_fields__.keys() & changes.keys()}
+    return changed(spec, source=Store(**{"storage": storage, "delay": delay, **of_store}), **changes)
 
 
 class Simulated:

@@ -16,9 +16,9 @@ from datadelay.publish import accept, view
 from datadelay.watermark import UNKNOWN, watermark
 from joins.errors import ClockBehind
 from joins.lookup.batch import StoredRight
+from joins.lookup.gate import CONSUMER, STORE, clock_ahead, judge
 from joins.lookup.key_lookup import store_ahead
 from joins.lookup.right_items import from_items, to_items
-from joins.lookup.spec import CONSUMER, STORE, clock_ahead, judge
 from joins.plan import clock_checks
 from joins.plan.clock_checks import PlanClock, look_at_clock
 from joins.plan.sync_bolt import StallTimer

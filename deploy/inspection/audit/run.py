@@ -35,7 +35,6 @@ from deploy.inspection.audit.scan import Plan, Tables, Writers, plan, side_topic
 from deploy.jobfile.job import JoinJob
 from deploy.output.ours import origins_of
 from joins.batch.handover import Handover
-from joins.lookup.spec import LookupSpec
 from joins.plan.reader import state_after
 from joins.read.deserialize import SideReader
 from joins.read.parse import find
@@ -124,10 +123,10 @@ def _course(job: JoinJob, further: Mapping[int, int]) -> tuple[PlanHistory, Hand
     checkpoint.check_belongs(plans[-1], job.spec)
     spec = replace(job.spec, kafka=committed_only(job.spec.kafka))
     after = state_after(spec, plans[-1], job.facts_folders)
-    lookup = isinstance(job.spec, LookupSpec)
+    lookup = job.spec.right.source.is_stored
     handover = checkpoint.moved()
     moved = handover is not None
-    history = plan_history_of(plans, after, job.spec.after_ms, lookup=lookup, moved=moved, further=further)
+    history = plan_history_of(plans, after, job.spec.right.after_ms, lookup=lookup, moved=moved, further=further)
     return history, handover, not lookup and plans[-1].parts is None, plans[-1].generation
 
 
@@ -157,20 +156,20 @@ def scope_of(job: JoinJob, history: PlanHistory, found: Plan, earlier: Earlier, 
         over_ms, kept_from = history.over_ms.get(p, EARLIEST_MS), found.right.kept_from(p)
         twice = earlier.twice("right", p, first or 0)
         right[p] = RightSpan(begin, end, first, done, over_ms, kept_from, ends.high, *twice)
-    lookup = isinstance(spec, LookupSpec)
+    lookup = spec.right.source.is_stored
     return AuditScope(
-        policy=spec.policy,
+        policy=spec.right.policy,
         type=spec.type,
-        before_ms=spec.before_ms,
-        after_ms=spec.after_ms,
+        before_ms=spec.right.before_ms,
+        after_ms=spec.right.after_ms,
         from_ms=from_ms,
         to_ms=to_ms,
         envelopes=output.select is None,
         once=output.exactly_once or output.deduplicate is not None,
         copies_once=output.exactly_once,
-        gives_up=spec.max_wait_ms is not None,
+        gives_up=spec.right.max_wait_ms is not None,
         lookup=lookup,
-        forgets=isinstance(spec, LookupSpec) and spec.on_expired == "unmatched",
+        forgets=spec.right.source.forgets,
         output=output.topic,
         topics=side_topics(job),
         left=left,
@@ -337,7 +336,7 @@ def _notes(
         yield f"{how} were joined by another job file, perhaps: only their keys are equal for sure"
     if rewritten:
         yield f"{rewritten:,} rows were written again by `teacup rewind`: the later ones were compared"
-    if isinstance(spec, LookupSpec):
+    if spec.right.source.is_stored:
         yield "what the store had was not asked: right records that may be late, or had expired there, count as allowed"
         if job.output.unjoined is not None:
             yield "missing unjoined records are left to `teacup unjoined`"

@@ -30,7 +30,6 @@ from deploy.inspection.audit.records import Rewriting, SideTable, copies_of, row
 from deploy.inspection.audit.shown_late import ShownLate
 from deploy.jobfile.job import JoinJob
 from deploy.output.ours import copies_of_others, rows_by, rows_of_others
-from joins.lookup.spec import LookupSpec
 from joins.plan.log_checks import is_compacted
 from joins.read.deserialize import SideReader
 from joins.read.side_log import side_log
@@ -109,13 +108,13 @@ def plan(job: JoinJob, history: PlanHistory, from_ms: int, to_ms: int, now_ms: i
     """Looks at the topics, after the checkpoint was read; raises `KafkaIOError`."""
     spec = job.spec
     kafka = committed_only(job.written_with)
-    early_ms = from_ms - spec.before_ms - spec.after_ms - spec.max_future_skew_ms
+    early_ms = from_ms - spec.right.before_ms - spec.right.after_ms - spec.max_future_skew_ms
     output = _written(job.output.topic, kafka, early_ms)
     copies = {role: _written(topic, kafka, early_ms) for role, topic in side_topics(job).items()}
     ceiling_ms = now_ms + spec.max_future_skew_ms
     left = _read(spec, spec.left, (from_ms, to_ms), ceiling_ms, history.done)
-    earliest_ms = min(from_ms - spec.before_ms, from_ms) - spec.right.disorder_ms
-    right = _read(spec, spec.right, (earliest_ms, to_ms + spec.after_ms), ceiling_ms, None)
+    earliest_ms = min(from_ms - spec.right.before_ms, from_ms) - spec.right.disorder_ms
+    right = _read(spec, spec.right, (earliest_ms, to_ms + spec.right.after_ms), ceiling_ms, None)
     return Plan(left, right, output, copies)
 
 
@@ -209,7 +208,7 @@ class Tables:
         topics = (spec.left.topic, spec.right.topic)
         of_copies = partial(copies_of_others, origins=self._writers.origins, topics=topics)
         of_whom = {"unmatched": of_rows}
-        if isinstance(spec, LookupSpec):
+        if spec.right.source.is_stored:
             of_whom["unjoined"] = partial(copies_of_others, origins=None, topics=topics)
         again = self._writers.again
         make_rows = partial(rows_of, texts=envelopes, origin=self._writers.origin, again=again)

@@ -14,7 +14,6 @@ from deploy.inspection.explain.sources import Sources
 from deploy.inspection.explain.stored import how_far
 from deploy.jobfile.job import JoinJob
 from joins.explain import Position, SideRecord
-from joins.lookup.spec import LookupSpec
 
 MOST_RECORDS = 1_000_000
 """How many records each search reads at most, by default."""
@@ -68,4 +67,4 @@ class Explainer:
 
     def how_far_stored(self) -> str | None:
         """Lookup join: says how far right is stored now."""
-        return how_far(self._of.spec) if isinstance(self._of.spec, LookupSpec) else None
+        return how_far(self._of.spec) if self._of.spec.right.source.is_stored else None

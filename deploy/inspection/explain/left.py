@@ -30,7 +30,6 @@ from deploy.inspection.explain.written import Ended
 from joins.batch.facts import BucketFacts, RangeFacts
 from joins.batch.rules import earliest_right, latest_right
 from joins.explain import UNREAD, BatchSpan, Candidate, MatchReason, Position, SideRecord, Visibility, judge
-from joins.lookup.spec import LookupSpec
 from joins.plan.readable import EndOffsets
 from joins.plan.wait_reasons import LeftWaits, why_left_waits
 from joins.rows.buckets import buckets_of
@@ -179,7 +178,7 @@ class LeftAnswers:
         """Finds what a held left record waits for, by the state after the newest batch."""
         state = self._of.plans.state
         of = read.after or read.before
-        if state is None or of is None or isinstance(self._spec, LookupSpec):
+        if state is None or of is None or self._spec.right.source.is_stored:
             return None
         bucket = state.buckets[of.number]
         left, right = self._of.inputs["left"], self._of.inputs["right"]
@@ -192,11 +191,11 @@ class LeftAnswers:
         record, right, spec = answer.record, self._of.inputs["right"], self._spec
         assert record.time_ms is not None
         assert record.key is not None
-        low, high = earliest_right(spec, record.time_ms), latest_right(spec, record.time_ms)
-        near = min(max(NEAR_MS, 2 * spec.span_ms), 10 * max(spec.before_ms + spec.after_ms, NEAR_MS))
+        low, high = earliest_right(spec.right, record.time_ms), latest_right(spec.right, record.time_ms)
+        near = min(max(NEAR_MS, 2 * spec.span_ms), 10 * max(spec.right.before_ms + spec.right.after_ms, NEAR_MS))
         matched = answer.outcome is Outcome.MATCHED
         zones = [(low, high)] if matched else [(low, high), (high + 1, high + near), (low - near, low - 1)]
-        direct = spec.path is not JoinPath.SHUFFLED and not isinstance(spec, LookupSpec)
+        direct = spec.is_direct
         own = [p for p in right.ends if p == record.partition] if direct else sorted(right.ends)
         found, offsets, unread = self._right_around(record, zones, own)
         others = [p for p in right.ends if p not in own]
@@ -261,18 +260,17 @@ class LeftAnswers:
         batches = read.batches if answer.number is None or not answer.ours else BatchSpan.one(answer.number)
         if not answer.ours:
             batches = BatchSpan()
-        lookup = isinstance(self._spec, LookupSpec)
-        judged = not lookup or self._spec.right_is_judged  # type: ignore[attr-defined]
+        judged = self._spec.right.source.right_is_judged
         expiry_ms = read.before.expiry_ms if read.before is not None and answer.ours and judged else None
         late = answer.late if judged else False
-        direct = self._spec.path is not JoinPath.SHUFFLED and not lookup
-        passage = Visibility(UNREAD if answer.outcome is Outcome.HELD else batches, expiry_ms, late, direct)
+        visible = UNREAD if answer.outcome is Outcome.HELD else batches
+        passage = Visibility(visible, expiry_ms, late, self._spec.is_direct)
         in_rows = {row.right for row in answer.rows.found if row.right is not None} if answer.rows.found else None
         return judge(self._spec, record, rights, passage, in_rows)
 
     def _with_stored(self, answer: LeftAnswer, found: Sequence[SideRecord]) -> list[SideRecord]:
         """Lookup join: marks the records that were stored when the left record was looked up."""
-        if not isinstance(self._spec, LookupSpec):
+        if not self._spec.right.source.is_stored:
             return list(found)
         assert answer.record.key is not None
         assert answer.record.time_ms is not None
@@ -283,12 +281,12 @@ class LeftAnswers:
             self._of.note(f"what the store holds of its key is not known: {stored.problem}")
             return list(found)
         kept = {record.position: record for record in stored.records}
-        low = earliest_right(self._spec, answer.record.time_ms)
+        low = earliest_right(self._spec.right, answer.record.time_ms)
         if stored.retained_from_ms is not None and low < stored.retained_from_ms:
             self._of.note("the store may have dropped right records of its interval by now")
         for record in found:
             in_time = record.time_ms is not None and low <= record.time_ms <= latest_right(
-                self._spec, answer.record.time_ms
+                self._spec.right, answer.record.time_ms
             )
             if in_time and record.key == answer.record.key and record.dead is None and record.position not in kept:
                 where = f"{self._spec.right.topic}-{record.partition} offset {record.offset}"

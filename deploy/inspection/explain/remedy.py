@@ -71,7 +71,7 @@ def remedy(spec: JoinSpec, left_ms: int, known: Passed, read_ms: int | None = No
 
     read_ms   when the right record was read, if left went by `max_wait`
     """
-    needed_ms, found = latest_right(spec, left_ms), {}
+    needed_ms, found = latest_right(spec.right, left_ms), {}
     if known.proved_ms - spec.right.disorder_ms > needed_ms:
         found["right.disorder"] = known.proved_ms - needed_ms
     if known.looked_ms - spec.producer_delay_ms > needed_ms:
@@ -95,5 +95,5 @@ def reaching_back(spec: JoinSpec, left_ms: int, looks: Iterable[Look]) -> list[L
         found.append(look)
         if reached:
             break
-        reached = look.of.watermark_ms <= latest_right(spec, left_ms)
+        reached = look.of.watermark_ms <= latest_right(spec.right, left_ms)
     return found[::-1] if reached else None

@@ -19,8 +19,6 @@ from deploy.inspection.explain.sources import Sources
 from joins.batch.rules import earliest_left, latest_left
 from joins.errors import SpecChanged
 from joins.explain import Candidate, MatchReason, Position, SideRecord
-from joins.lookup.spec import LookupSpec
-from joins.spec import JoinPath
 from teacup.base.times import LATEST_MS
 
 MOST_LEFTS = 5
@@ -69,13 +67,13 @@ class RightAnswers:
         topic = self._of.topic(self._of.job.output.topic)
         if topic is None:
             return RowsFound(gone=True)
-        return topic.about("right", record.position, earliest_left(self._spec, record.time_ms))
+        return topic.about("right", record.position, earliest_left(self._spec.right, record.time_ms))
 
     def _copied_right(self, record: SideRecord, lefts: Sequence[tuple[LeftAnswer, Candidate]]) -> list[str]:
         """Returns the side topics that may have a copy of a right record."""
         if record.dead is not None:
             return ["dead_letter"]
-        lookup = isinstance(self._spec, LookupSpec)
+        lookup = self._spec.right.source.is_stored
         joined = any(candidate.match_reason is MatchReason.WON for _, candidate in lefts)
         return [
             *(["dead_letter"] if lookup and not joined else []),
@@ -88,8 +86,8 @@ class RightAnswers:
         assert record.key is not None
         assert record.time_ms is not None
         spec, left = self._spec, self._of.inputs["left"]
-        low, high = earliest_left(spec, record.time_ms), latest_left(spec, record.time_ms)
-        direct = spec.path is not JoinPath.SHUFFLED and not isinstance(spec, LookupSpec)
+        low, high = earliest_left(spec.right, record.time_ms), latest_left(spec.right, record.time_ms)
+        direct = spec.is_direct
         own = [p for p in left.ends if p == record.partition] if direct else sorted(left.ends)
         zones = [(low, high), (high + 1, high + NEAR_MS), (low - NEAR_MS, low - 1)]
         found = left.around(record.key, zones, record.time_ms, own)
@@ -120,7 +118,7 @@ class RightAnswers:
             return outcome_of_dead(self._spec.right, dead), dead, None
         if unjoined is not None:
             return Outcome.UNJOINED, unjoined, None
-        if isinstance(self._spec, LookupSpec):
+        if self._spec.right.source.is_stored:
             self._verdict_note(record, notes)
             return Outcome.UNKNOWN, None, None
         if read.batches.unread:

@@ -12,7 +12,6 @@ from deploy.inspection.explain.written import WrittenTopic
 from deploy.jobfile.job import JoinJob
 from deploy.output.ours import origins_of
 from joins.explain import SideRecord
-from joins.lookup.spec import LookupSpec
 from teacup.base.times import LATEST_MS
 from teacup.kafka.delivery.provenance import BatchTag
 from teacup.kafka.errors import AccessRefused, KafkaIOError
@@ -73,7 +72,7 @@ class Sources:
     def topic(self, name: str) -> WrittenTopic | None:
         if name not in self._topics:
             try:
-                of_verdicts = isinstance(self.spec, LookupSpec) and name == self.job.output.unjoined
+                of_verdicts = self.spec.right.source.is_stored and name == self.job.output.unjoined
                 known = None if of_verdicts else self._known
                 self._topics[name] = WrittenTopic(self.job, name, self._budget, known)
             except AccessRefused:

@@ -12,7 +12,7 @@ from joins.errors import JoinError
 from joins.explain import THERE, BatchSpan, SideRecord
 from joins.lookup.key_lookup import delay_client, lookup_client, retained_from
 from joins.lookup.right_items import from_items
-from joins.lookup.spec import LookupSpec
+from joins.spec import JoinSpec
 from teacup.base.times import iso
 from teacup.storage.errors import StorageError
 from teacup.storage.model import Keep
@@ -33,14 +33,14 @@ class StoredNow:
     problem: str | None = None
 
 
-def stored_now(spec: LookupSpec, key: bytes, complete_ms: int | None) -> StoredNow:
+def stored_now(spec: JoinSpec, key: bytes, complete_ms: int | None) -> StoredNow:
     """Looks up a key.
 
     complete_ms   every right record below it was stored when the left record was looked up; None if that is not known
     """
     try:
         with closing(lookup_client(spec)) as client:
-            namespace = client.namespace(spec.storage.namespace)
+            namespace = client.namespace(spec.right.store.storage.namespace)
             keys = pl.Series([key], dtype=pl.Binary)
             found = pl.DataFrame(client.read_columns(namespace.name, keys.to_arrow()).found)
         own = keys.gather(found["index"])
@@ -62,12 +62,12 @@ def stored_now(spec: LookupSpec, key: bytes, complete_ms: int | None) -> StoredN
     return StoredNow(tuple(records), kept_from, namespace.keep is Keep.LATEST)
 
 
-def how_far(spec: LookupSpec) -> str:
+def how_far(spec: JoinSpec) -> str:
     """Says how far right is stored according to the Data Delay API, or why that is not known."""
-    who = f"consumer {spec.delay.consumer!r}"
+    who = f"consumer {spec.right.store.delay.consumer!r}"
     try:
-        with closing(delay_client(spec.delay)) as client:
-            delay = client.read(spec.delay.consumer, spec.right.topic)
+        with closing(delay_client(spec.right.store.delay)) as client:
+            delay = client.read(spec.right.store.delay.consumer, spec.right.topic)
     except DelayError as error:
         return f"how far {who} has stored right is not known: {error}"
     if delay.consumed_until_ms is None:

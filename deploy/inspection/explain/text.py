@@ -16,7 +16,6 @@ from deploy.inspection.explain.as_json import Answer, ranked, written_key
 from deploy.inspection.explain.model import Gone, KeyAnswer, LeftAnswer, Outcome, RightAnswer
 from joins.batch.rules import earliest_left, earliest_right, latest_left, latest_right
 from joins.explain import Candidate, MatchReason, SideRecord, preference
-from joins.lookup.spec import LookupSpec
 from joins.plan.wait_reasons import Cause
 from joins.spec import JoinSpec
 from teacup.base.times import is_wrong, iso, written
@@ -111,7 +110,7 @@ class Words:
             late = f", late by {_duration(record.late_by_ms)}" if record.late_by_ms else ""
             yield f"  read by batch {answer.read.batches.number}, planned {iso(answer.read.plan.listed_ms)}{late}"
         if record.time_ms is not None and record.key is not None and record.dead is None:
-            low, high = earliest_left(self.spec, record.time_ms), latest_left(self.spec, record.time_ms)
+            low, high = earliest_left(self.spec.right, record.time_ms), latest_left(self.spec.right, record.time_ms)
             count = len(answer.lefts) or "none found"
             yield f"  matches left records of its key from {iso(low)} to {iso(high)}: {count}"
         for left, candidate in answer.lefts:
@@ -199,7 +198,7 @@ class Words:
         record, state = answer.record, answer.read.after or answer.read.before
         if record.time_ms is None:
             return "its time is not known"
-        needed_ms = latest_right(self.spec, record.time_ms)
+        needed_ms = latest_right(self.spec.right, record.time_ms)
         until = f"it goes once right is complete beyond {_time(needed_ms, record.time_ms)}"
         if self.stored is not None:
             return f"{until}; {self.stored}"
@@ -233,7 +232,7 @@ class Words:
         record, spec = answer.record, self.spec
         if record.dead is not None or record.key is None or record.time_ms is None:
             return
-        low, high = earliest_right(spec, record.time_ms), latest_right(spec, record.time_ms)
+        low, high = earliest_right(spec.right, record.time_ms), latest_right(spec.right, record.time_ms)
         read, unread = answer.searched
         left_out = f", {unread:,} not" if unread else ""
         same = [c for c in answer.candidates if c.record.key == record.key]
@@ -262,8 +261,9 @@ class Words:
             case MatchReason.WON:
                 return f"won{away}"
             case MatchReason.OUTDONE:
+                policy = self.spec.right.policy
                 rival = "" if candidate.rival is None else f" than {candidate.rival[0]}:{candidate.rival[1]}"
-                return f"lost{away}: less preferred{rival} (policy {self.spec.policy}: {preference(self.spec.policy)})"
+                return f"lost{away}: less preferred{rival} (policy {policy}: {preference(policy)})"
             case MatchReason.BEFORE_INTERVAL:
                 return f"lost: {_duration(candidate.by_ms)} before the interval begins (`join.before`)"
             case MatchReason.AFTER_INTERVAL:
@@ -291,17 +291,13 @@ class Words:
                 )
             case MatchReason.NOT_IN_WINDOW:
                 return (
-                    f"lost{away}: by the row it was not {self._there} when the left record went: it came later, or had "
-                    f"expired (the plan that would tell is gone){was_late}"
+                    f"lost{away}: by the row it was not {self.spec.right.source.place} when the left record went: "
+                    f"it came later, or had expired (the plan that would tell is gone){was_late}"
                 )
             case MatchReason.CONTRADICTS_ROW:
                 return f"by all that is known it had to be in the row{away}, and is not"
             case _:
-                return f"whether it was {self._there} is not known{away}"
-
-    @property
-    def _there(self) -> str:
-        return "in the store" if isinstance(self.spec, LookupSpec) else "in the window"
+                return f"whether it was {self.spec.right.source.place} is not known{away}"
 
     def _advice(self, answer: LeftAnswer) -> str | None:
         """Says what would have made a match, for the record that came nearest to one."""
@@ -331,7 +327,7 @@ class Words:
                 return self._would_have_waited(answer, right)
             case MatchReason.AFTER_INTERVAL | MatchReason.BEFORE_INTERVAL as match_reason:
                 after = match_reason is MatchReason.AFTER_INTERVAL
-                key, setting_ms = ("after", spec.after_ms) if after else ("before", spec.before_ms)
+                key, setting_ms = ("after", spec.right.after_ms) if after else ("before", spec.right.before_ms)
                 if is_wrong(by_ms, setting_ms):
                     return f"one of the two times is probably wrong: {_times_of('left', 'right')}"
                 costs = "and every row would wait that much longer" if after else "and the window would grow with it"
@@ -369,7 +365,7 @@ class Words:
     def _set_to(self, key: str) -> int:
         spec = self.spec
         of = {"right.disorder": spec.right.disorder_ms, "producer_delay": spec.producer_delay_ms}
-        return of.get(key, spec.max_wait_ms or 0)
+        return of.get(key, spec.right.max_wait_ms or 0)
 
     def _of_dead(self, side: str, record: SideRecord) -> str:
         """Says what to do about a dead letter."""
@@ -398,7 +394,7 @@ class Words:
                 return f"unjoined{_because(answer.reason)}: no row about a left record of its key holds it"
             case Outcome.IN_WINDOW:
                 assert answer.record.time_ms is not None
-                last = latest_left(self.spec, answer.record.time_ms)
+                last = latest_left(self.spec.right, answer.record.time_ms)
                 return f"in the window, in no row yet: a left record of its key up to {iso(last)} may still match it"
             case Outcome.UNREAD:
                 return "no batch has read it yet"

@@ -33,7 +33,6 @@ from deploy.jobfile.load import job_files, read_file
 from deploy.jobfile.shared_process import WrongFile, named
 from deploy.kinds.job_kind import kind_of
 from joins.errors import JoinError
-from joins.lookup.spec import LookupSpec
 from teacup.base.disks import disk_of
 from teacup.base.errors import ExitCode
 from teacup.base.fields import local_folder
@@ -77,7 +76,7 @@ def _rows(file: Path, job: CommonJob | WrongFile) -> list[Row]:
     kind = kind_of(job)
     row = replace(row, name=kind.name, kind=job.kind, ends_by_itself=job.trigger_ms is None)
     rows = [_looked(row, job.checkpoint, lambda found: _with_batches(found, kind))]
-    if isinstance(job, JoinJob) and isinstance(job.spec, LookupSpec):
+    if isinstance(job, JoinJob) and job.spec.right.source.is_stored:
         rows += _of_unjoined(job, row)
     return rows
 

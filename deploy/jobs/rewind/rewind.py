@@ -77,7 +77,7 @@ def rewind(job: JoinJob, time_ms: int, written: WrittenRows, *, dry_run: bool = 
     Raises `CheckpointUnusable`, `CheckpointUnreadable`, `SpecChanged`, `SpecError`, `DataLoss`, `ForeignRow`,
     `ReceiptRefused`, `KafkaIOError`; then nothing has changed.
     """
-    if written is WrittenRows.KEEP and job.spec.policy is Policy.ALL:
+    if written is WrittenRows.KEEP and job.spec.right.policy is Policy.ALL:
         raise SpecError(
             "join.policy: with `all` a left record has several rows, and some of them may be missing: write them again "
             "(`--written again`), or to another topic (`--into`)"
@@ -96,7 +96,7 @@ def rewind(job: JoinJob, time_ms: int, written: WrittenRows, *, dry_run: bool = 
         if written is WrittenRows.KEEP:
             kept = rows_in_output(here, begins.left, past.generations)
         elif not past.settled and any(begins.left[p] < offset for p, offset in begins.reached.items()):
-            if job.spec.policy is Policy.ALL:
+            if job.spec.right.policy is Policy.ALL:
                 raise CheckpointUnusable(
                     f"rows about left records of before {iso(time_ms)} may be in the output, of batch "
                     f"{past.plan.number} that was not completed, or since an earlier rewind: with the policy `all` it "
@@ -140,7 +140,7 @@ def undo(job: JoinJob, *, dry_run: bool = False) -> Rewinding:
         left = {p: max(old.left.get(p, 0), offset) for p, offset in now.left.items()}
         kept = None
         if not (old.settled and now.settled):  # some rows from there on may be in the output
-            if job.spec.policy is Policy.ALL:
+            if job.spec.right.policy is Policy.ALL:
                 raise CheckpointUnusable(
                     f"batch {old.plan.number} before the rewind, or batch {now.plan.number} since, was not completed, "
                     "or rows after it stay since an earlier rewind: with the policy `all` it is not known which rows "

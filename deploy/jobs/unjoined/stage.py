@@ -16,7 +16,7 @@ topic.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import asdict, dataclass, fields, replace
+from dataclasses import asdict, dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -33,6 +33,7 @@ from joins.items import Batches, Begin, End, Item, Rows
 from joins.lookup.unjoined.expired import WAY_OUT, RightSlice, Verdicts, losses_of
 from joins.lookup.unjoined.verdicts import JoinedOffsets, PartitionVerdicts, SliceSummary
 from joins.read.deserialize import SideReader
+from joins.right_source import Log
 from joins.spec import JoinSpec
 from teacup.kafka.client import committed_only
 from teacup.kafka.delivery.provenance import positions_in, provenance_of
@@ -68,8 +69,8 @@ class Work:
     def of(cls, job: JoinJob, state: Verdicts) -> Work:
         """Returns the work for the slice that the state has under way."""
         assert state.under_way is not None
-        spec = JoinSpec(**{f.name: getattr(job.spec, f.name) for f in fields(JoinSpec)})
-        spec = replace(spec, name=verdicts_name(spec), kafka=committed_only(spec.kafka))
+        spec, right = job.spec, replace(job.spec.right, source=Log())
+        spec = replace(spec, name=verdicts_name(spec), right=right, kafka=committed_only(spec.kafka))
         return cls(spec, job, state.under_way, state.generation, state.begin_ms)
 
 

@@ -21,19 +21,8 @@ from dataclasses import InitVar, dataclass, field, replace
 from typing import Any, ClassVar
 
 from joins.errors import DataLoss, SpecChanged, SpecError, StoreWiped
-from joins.lookup.spec import PerRequest, StoreAddress
-from joins.spec import (
-    RECORDS_PER_BATCH,
-    JobName,
-    JoinSpec,
-    Millis,
-    OnDataLoss,
-    Side,
-    Start,
-    Timeout,
-    TopicName,
-    check_registry,
-)
+from joins.right_source import PerRequest, StoreAddress, Timeout
+from joins.spec import RECORDS_PER_BATCH, JobName, JoinSpec, Millis, OnDataLoss, Side, Start, TopicName, check_registry
 from joins.spec_base import DurationArgs, check_identity, identity_of, in_python
 from teacup.base.fields import Count, coerce_fields
 from teacup.base.plain import of_plain, plain

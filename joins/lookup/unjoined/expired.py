@@ -189,7 +189,7 @@ def begin_ms_of(spec: JoinSpec, seen: Seen, start: str | int | None = None) -> i
             the join's own `start`
     """
     if start is None and isinstance(spec.start, int):
-        return earliest_right(spec, spec.start)
+        return earliest_right(spec.right, spec.start)
     if start is None:
         start = spec.start if isinstance(spec.start, str) else "latest"
     if isinstance(start, int):
@@ -219,7 +219,7 @@ def begin(
         start = {p: answer.offset for p, answer in found.items()}
         for text in left_behind(right, start, queries, seen.listed_ms + spec.max_future_skew_ms):
             say(f"{text}: these are never judged. `right.disorder` ({margin} ms) is too small for them")
-        earliest_row_ms = earliest_left(spec, begin_ms) - spec.max_future_skew_ms
+        earliest_row_ms = earliest_left(spec.right, begin_ms) - spec.max_future_skew_ms
         low = begins_of(output, seen.output, earliest_row_ms)
     cut = [p for p, ends in seen.output.items() if 0 < ends.start == low[p]]
     if cut:

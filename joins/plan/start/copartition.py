@@ -56,8 +56,11 @@ def with_path(spec: JoinSpec, planned: BatchPlan | None = None, moved: Handover 
 
     If the join key is Kafka's key and both topics are partitioned alike, the join takes the direct path, unless
     `spec.path` says otherwise. If not, it takes the shuffled path and logs the reason, or raises `NotCoPartitioned` if
-    the direct path was requested. Also raises `SpecError`, `DataLoss` and `KafkaIOError`.
+    the direct path was requested. Also raises `SpecError`, `DataLoss` and `KafkaIOError`. A join whose right is stored
+    has no path.
     """
+    if spec.right.source.is_stored:
+        return spec
     path, buckets = spec.path, spec.buckets
     if planned is not None:
         path, buckets = path or (JoinPath.SHUFFLED if planned.parts else JoinPath.DIRECT), buckets or planned.parts

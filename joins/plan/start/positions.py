@@ -235,7 +235,7 @@ def first_read(
 
 def _right_start(beginning: Beginning, right: TopicLog, start: LeftStart) -> dict[int, int]:
     spec, ends = beginning.spec, beginning.end_offsets.right
-    wanted = {p: max(earliest_right(spec, start.smallest_ms[p]), 0) for p in ends}
+    wanted = {p: max(earliest_right(spec.right, start.smallest_ms[p]), 0) for p in ends}
     queries = {p: TimeQuery(wanted[p], e.start, e.stable, spec.right.disorder_ms) for p, e in ends.items()}
     starts = {
         p: answer.offset for p, answer in right.first_at_or_after(queries, beginning.ceiling_ms, sure=True).items()
@@ -254,7 +254,7 @@ def _never_readable(
     firsts = {p: typical([t for _, t in block]) if block else None for p, block in blocks.items()}
     # Deleted records come before the first remaining one, so their times exceed its time by at most the disorder.
     reach = {
-        p: latest_left(spec, (t if t is not None else end_offsets.listed_ms) + spec.right.disorder_ms)
+        p: latest_left(spec.right, (t if t is not None else end_offsets.listed_ms) + spec.right.disorder_ms)
         for p, t in firsts.items()
     }
     short = {p: time_ms for p, time_ms in reach.items() if time_ms > start.typical_ms[p]}

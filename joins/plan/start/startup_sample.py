@@ -297,7 +297,7 @@ def _of_their_time(spec: JoinSpec, times: Sequence[int], right: TopicLog, ends: 
     if not times:
         return {}
     tenth = len(times) // 10
-    lowest_ms, highest_ms = earliest_right(spec, times[tenth]), latest_right(spec, times[-1 - tenth])
+    lowest_ms, highest_ms = earliest_right(spec.right, times[tenth]), latest_right(spec.right, times[-1 - tenth])
     first = right.estimate(dict.fromkeys(ends, lowest_ms))
     last = right.estimate(dict.fromkeys(ends, highest_ms + 1))
     spans = {p: (max(first[p], start), min(last[p], end)) for p, (start, end) in ends.items()}

@@ -17,7 +17,7 @@ from datadelay.positions.checkpoint import SparkCheckpoint
 from joins.batch.facts import Bound
 from joins.batch.state import BatchPlan, Bucket, PartitionRange
 from joins.lookup.feed.spec import Fed, FedRange
-from joins.spec import JoinSpec, Side
+from joins.spec import JoinSpec, Right, Side
 from tests.support.queries import run_to_its_end
 
 KAFKA_END = {"clicks": {"0": 7, "1": 9}, "impressions": {"0": 123}}
@@ -25,7 +25,7 @@ KAFKA_END = {"clicks": {"0": 7, "1": 9}, "impressions": {"0": 123}}
 
 def batch_plan(*buckets: Bucket) -> dict[str, Any]:
     """Returns the offset of one of our jobs, which joins clicks with impressions."""
-    spec = JoinSpec(name="j", left=Side(topic="clicks"), right=Side(topic="impressions"), before_ms=1, after_ms=1)
+    spec = JoinSpec(name="j", left=Side(topic="clicks"), right=Right(topic="impressions", before_ms=1, after_ms=1))
     topics = {"left": ("id-l", 2), "right": ("id-r", 2)}
     return BatchPlan("gen", 3, 1, 0, 1, spec.identity(), topics, {b.number: b for b in buckets}).to_json()
 

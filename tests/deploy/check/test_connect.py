@@ -16,7 +16,7 @@ from deploy.check.samples import of_join
 from deploy.cli.app import app
 from joins.plan.readable import list_ends
 from joins.plan.start.positions import begin
-from joins.spec import JoinPath, JoinSpec, Side
+from joins.spec import JoinPath, JoinSpec, Right, Side
 from teacup.base.errors import ExitCode
 from teacup.base.now import wall_ms
 from teacup.kafka.log.broker_log import BrokerLog
@@ -100,8 +100,9 @@ def test_several_errors_are_reported_at_once(check: Check, kafka: dict[str, str]
 
 def test_the_topics_are_compared_with_the_checkpoint(kafka: dict[str, str], topic_factory: TopicFactory) -> None:
     """One that has got more partitions stops a join on the direct path, and not one on the shuffled path."""
-    sides = {name: Side(topic=topic_factory(2, prefix=name)) for name in ("left", "right")}
-    spec = JoinSpec(name="checked", **sides, before_ms=1_000, kafka=kafka)
+    left, right = (topic_factory(2, prefix=name) for name in ("left", "right"))
+    sides: dict[str, Side] = {"left": Side(topic=left), "right": Right(topic=right, before_ms=1_000)}
+    spec = JoinSpec(name="checked", **sides, kafka=kafka)  # type: ignore[arg-type]
     logs = [BrokerLog(side.topic, kafka) for side in sides.values()]
     topics = {f"{name}.topic": TopicFacts(key=name, topic=side.topic, written=False) for name, side in sides.items()}
     specs = {path: replace(spec, path=path) for path in JoinPath}

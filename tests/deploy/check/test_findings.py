@@ -31,14 +31,14 @@ from deploy.check.findings import (
     warning,
 )
 from joins.plan.start.startup_sample import Sample
-from joins.spec import JoinSpec, Side
+from joins.spec import JoinSpec, Right, Side
 from teacup.base.errors import ExitCode
 from teacup.kafka.log.replicas import Replicas
 
 DAY_MS = 24 * 3_600_000
 NOW_MS = 1_800_000_000_000
 SIDE = Side(topic="clicks", disorder_ms=1_000)
-SPEC = JoinSpec(name="j", left=SIDE, right=Side(topic="impressions"), before_ms=600_000)
+SPEC = JoinSpec(name="j", left=SIDE, right=Right(topic="impressions", before_ms=600_000))
 
 
 def topic(**changes: Any) -> TopicFacts:

@@ -22,12 +22,13 @@ from joins.batch.handover import Handover
 from joins.batch.state import BatchPlan, Bucket, PartitionRange
 from joins.errors import SpecChanged
 from joins.lookup.feed.spec import Fed, FedRange, FeedSpec, FeedStorage
-from joins.spec import JoinSpec, Side
+from joins.spec import JoinSpec, Right, Side
 from teacup.base.errors import ExitCode
 from teacup.base.files import with_checksum
 from teacup.kafka.log.topic_log import Ends
+from tests.support.making import changed
 
-SPEC = JoinSpec(name="j", left=Side(topic="clicks"), right=Side(topic="impressions"), before_ms=1, after_ms=1)
+SPEC = JoinSpec(name="j", left=Side(topic="clicks"), right=Right(topic="impressions", before_ms=1, after_ms=1))
 AFTER = Handover(
     checkpoint="/old",
     generation="g",
@@ -63,7 +64,7 @@ def kept(folder: Path, end: dict[str, Any], name: str | None = None) -> Checkpoi
 def test_the_checkpoint_of_another_join_names_that_one(tmp_path: Path) -> None:
     """And not `teacup move`, which takes the same left topic only; that goes for a join that was changed."""
     other = replace(SPEC, name="orders", left=Side(topic="orders"))
-    longer = replace(SPEC, before_ms=2)
+    longer = changed(SPEC, before_ms=2)
     plans = {
         name: BatchPlan("g", 3, 1, 0, 1, spec.identity(), {}).to_json()
         for name, spec in (("other", other), ("longer", longer))

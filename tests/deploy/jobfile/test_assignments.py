@@ -34,9 +34,14 @@ def test_a_value_of_the_file_is_replaced() -> None:
         "max_wait=null",
     )
 
-    assert (job.spec.name, job.spec.policy, job.output.late, job.trigger_ms) == ("other", Policy.ALL, "late", None)
+    assert (job.spec.name, job.spec.right.policy, job.output.late, job.trigger_ms) == (
+        "other",
+        Policy.ALL,
+        "late",
+        None,
+    )
     assert (job.spec.left.topic, job.spec.left.disorder_ms) == ("a", 2_000)
-    assert job.spec.before_ms == load_job(MINIMAL, {}).spec.before_ms  # type: ignore[union-attr]
+    assert job.spec.right.before_ms == load_job(MINIMAL, {}).spec.right.before_ms  # type: ignore[union-attr]
 
 
 def test_a_mapping_takes_the_place_of_a_word() -> None:

@@ -29,6 +29,7 @@ NOT_THE_SAME = {
     "spark",  # a file starts Spark, a program has it already
     "producer",  # a file's producer gives up as early as a restarted job can wait
     "within",  # what an id of another job means depends on the kind of id
+    "source",  # a file says by its kind where right is kept
     "deduplicate",
     "exactly_once",
 }

@@ -26,14 +26,14 @@ from deploy.jobfile.job import (
 )
 from deploy.jobfile.values import from_spec, like
 from joins.lookup.feed.spec import FeedSpec, FeedStorage
-from joins.lookup.spec import DelayApi, LookupSpec, StorageApi
-from joins.spec import JoinSpec, Side, Wait
+from joins.right_source import DelayApi, StorageApi, Store
+from joins.spec import JoinSpec, Right, Side, Wait
 from joins.spec_base import REQUIRED
 from teacup.base.config.keys import Duration, Keys, Seconds
 from teacup.base.fields import Between, Count
 
 JOBS = (CommonJob, JoinJob, DedupJob, FeederJob, Output, Select, Deduplicate, DedupConfig, MetricsAt, LineageTo)
-SPECS = (Side, JoinSpec, LookupSpec, StorageApi, DelayApi, FeedSpec, FeedStorage)
+SPECS = (Side, Right, JoinSpec, Store, StorageApi, DelayApi, FeedSpec, FeedStorage)
 BOUNDS = {"ge", "gt", "le", "lt", "min_length", "max_length", "pattern"}
 OTHERWISE = {"spark": "a file starts Spark, a program has it already"}
 """Defaults that differ on purpose."""

@@ -15,7 +15,7 @@ from datadelay.watermark import Idle
 from deploy.jobfile.job import JoinJob, Select
 from deploy.jobfile.load import load_job
 from deploy.jobfile.reference import json_schema, markdown_table
-from joins.spec import Format, JoinSpec, Policy, Side
+from joins.spec import Format, JoinSpec, Policy, Right, Side
 from teacup.base.errors import SettingsInvalid
 
 ROOT = Path(__file__).parents[3]
@@ -66,7 +66,7 @@ def test_a_minimal_job_takes_the_defaults_of_the_join(tmp_path: Path) -> None:
         if field.name not in required and field.default is not MISSING:
             assert getattr(spec, field.name) == field.default, field.name
     assert spec.left == Side(topic="clicks")
-    assert (spec.before_ms, spec.after_ms) == (600_000, 0)
+    assert (spec.right.before_ms, spec.right.after_ms) == (600_000, 0)
 
 
 def test_every_key_arrives(tmp_path: Path) -> None:
@@ -104,15 +104,17 @@ def test_every_key_arrives(tmp_path: Path) -> None:
         "socket.keepalive.enable": "true",
     }
     assert spec.left == Side(topic="clicks", time="$.at", disorder_ms=250, format=Format.JSON)
-    assert spec.right == Side(topic="impressions", disorder_ms=90_000, format=Format.TEXT)
-    assert (spec.before_ms, spec.after_ms, spec.policy) == (7_200_000, 1_500, Policy.ALL)
-    assert (spec.start, spec.producer_delay_ms, spec.max_future_skew_ms) == (1_769_857_200_000, 0, 300_000)
-    assert (spec.idle, spec.max_wait_ms, spec.max_records, spec.on_data_loss) == (
-        Idle.HOLD,
-        86_400_000,
-        1_000,
-        "continue",
+    assert spec.right == Right(
+        topic="impressions",
+        disorder_ms=90_000,
+        format=Format.TEXT,
+        before_ms=7_200_000,
+        after_ms=1_500,
+        policy=Policy.ALL,
+        max_wait_ms=86_400_000,
     )
+    assert (spec.start, spec.producer_delay_ms, spec.max_future_skew_ms) == (1_769_857_200_000, 0, 300_000)
+    assert (spec.idle, spec.max_records, spec.on_data_loss) == (Idle.HOLD, 1_000, "continue")
     assert (output.topic, output.kafka) == ("joined", {"linger.ms": "20"})
     assert output.select == Select(key="key", value="left_value", headers={"o": "outcome"})
     assert (output.dead_letter, output.late, output.unmatched, output.unjoined) == ("bad", "late", "alone", "unseen")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from pathlib import Path
 
 import pytest
@@ -10,17 +11,17 @@ import yaml
 from datadelay.collector.config import CollectorConfig
 from deploy.jobfile.job import FeederJob, JoinJob
 from deploy.jobfile.load import load_job
-from joins.lookup.spec import LookupSpec
+from joins.spec import JoinSpec
 from teacup.base.errors import SettingsInvalid
 from teacup.storage.api.config import StorageServeConfig
 
 JOBS = Path(__file__).parents[3] / "deploy" / "examples"
 
 
-def example_join() -> LookupSpec:
+def example_join() -> JoinSpec:
     job = load_job(JOBS / "lookup.yaml", {})
     assert isinstance(job, JoinJob)
-    assert isinstance(job.spec, LookupSpec)
+    assert isinstance(job.spec, JoinSpec)
     return job.spec
 
 
@@ -34,8 +35,9 @@ def test_the_feeder_stores_what_the_join_looks_up() -> None:
     """The same topic, times and format, into the same namespace."""
     join, feeder = example_join(), example_feeder().spec
 
-    assert feeder.right == join.right
-    assert (feeder.storage.url, feeder.storage.namespace) == (join.storage.url, join.storage.namespace)
+    storage = join.right.store.storage
+    assert asdict(feeder.right).items() <= asdict(join.right).items()
+    assert (feeder.storage.url, feeder.storage.namespace) == (storage.url, storage.namespace)
 
 
 def test_the_namespace_keeps_right_longer_than_the_window() -> None:
@@ -45,9 +47,9 @@ def test_the_namespace_keeps_right_longer_than_the_window() -> None:
         namespace.name: namespace for namespace in StorageServeConfig.load(JOBS / "storage.yaml", {}).namespaces
     }
 
-    retention_ms = namespaces[join.storage.namespace].retention_ms
+    retention_ms = namespaces[join.right.store.storage.namespace].retention_ms
     assert retention_ms is not None
-    assert retention_ms > join.before_ms + join.after_ms
+    assert retention_ms > join.right.before_ms + join.right.after_ms
 
 
 def test_the_collector_reports_to_the_join_how_far_the_feeder_is(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -56,7 +58,7 @@ def test_the_collector_reports_to_the_join_how_far_the_feeder_is(monkeypatch: py
     monkeypatch.setenv("TEACUP_DELAY_WRITE_TOKEN", "w" * 16)
     config = CollectorConfig.load(JOBS / "collector.yaml")
 
-    (consumer,) = (consumer for consumer in config.consumers if consumer.consumer == join.delay.consumer)
+    (consumer,) = (consumer for consumer in config.consumers if consumer.consumer == join.right.store.delay.consumer)
     (topic,) = consumer.topics
     assert consumer.positions.model_dump(by_alias=True) == {"from": "group", "group": feeder.name}
     assert (topic.topic, topic.time, topic.disorder_ms) == (join.right.topic, join.right.time, join.right.disorder_ms)
@@ -64,9 +66,9 @@ def test_the_collector_reports_to_the_join_how_far_the_feeder_is(monkeypatch: py
 
 def test_no_token_is_made_up() -> None:
     """An unknown token is refused, even if reading is open to everybody."""
-    join = example_join()
+    store = example_join().right.store
 
-    assert (join.storage.token, join.delay.token, example_feeder().spec.storage.token) == (None, None, None)
+    assert (store.storage.token, store.delay.token, example_feeder().spec.storage.token) == (None, None, None)
 
 
 WRONG_STORES: list[tuple[str, object, str]] = [

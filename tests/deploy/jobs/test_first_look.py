@@ -14,12 +14,13 @@ import pytest
 from deploy.jobfile.job import JoinJob, Output
 from deploy.jobs.join_start import first_look
 from joins.errors import DataLoss, SampleUnusable
-from joins.spec import JoinSpec, Side
+from joins.spec import Side
 from teacup.base.errors import ExitCode
 from teacup.base.now import wall_ms
 from teacup.kafka.delivery.fencing import OutputBucket, read_receipt
 from tests.conftest import TopicFactory
 from tests.support.jobhere import JobsHere
+from tests.support.making import joined
 from tests.support.sparkjoin import Put, produce
 
 Make = Callable[..., JoinJob]
@@ -50,7 +51,7 @@ def job(kafka: dict[str, str], topic_factory: TopicFactory, tmp_path: Path) -> M
             name: Side(topic=topic_factory(**{"partitions": 2, "prefix": name, **(made or {})}))
             for name, made in (("left", left), ("right", right))
         }
-        spec = JoinSpec(**{"name": "first-look", **topics, "before_ms": 3_600_000, "kafka": kafka, **values})
+        spec = joined(**{"name": "first-look", **topics, "before_ms": 3_600_000, "kafka": kafka, **values})
         return JoinJob(
             kind="window-join", checkpoint=str(tmp_path / "checkpoint"), spec=spec, output=Output(topic="out")
         )

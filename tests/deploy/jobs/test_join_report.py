@@ -10,14 +10,14 @@ from datadelay.watermark import UNKNOWN, Idle
 from dedup.restart.deduplicator import FilterChange, FilterReport, FilterState, Reason
 from deploy.jobs.join_report import NO_ONE, BatchReport, NothingMatched, gather
 from deploy.output.accounts import DeliveredBatch
-from joins import DelayApi, LookupSpec, StorageApi
+from joins import DelayApi, Right, StorageApi, Store
 from joins.batch.facts import BucketFacts, RangeFacts
 from joins.read.summary import BucketSummary
 from joins.read.waits import WaitSample
 from joins.spec import JoinSpec, Side
 
-SPEC = JoinSpec(name="clicks", left=Side(topic="l"), right=Side(topic="r"), before_ms=1, after_ms=0, kafka={})
-ADS = JoinSpec(name="j", left=Side(topic="clicks"), right=Side(topic="impressions"), before_ms=600_000)
+SPEC = JoinSpec(name="clicks", left=Side(topic="l"), right=Right(topic="r", before_ms=1, after_ms=0), kafka={})
+ADS = JoinSpec(name="j", left=Side(topic="clicks"), right=Right(topic="impressions", before_ms=600_000))
 OFF = FilterReport()
 CHANGE = FilterChange(3, FilterState.FILTERING, Reason.TASK_ATTEMPT, 7)
 
@@ -38,13 +38,17 @@ def texts(batch: BatchReport) -> list[str]:
 
 def test_the_line_of_a_lookup_join_says_up_to_when_right_is_stored() -> None:
     """It has no window, and reads nothing of right."""
-    lookup = LookupSpec(
+    lookup = JoinSpec(
         name="clicks",
         left=Side(topic="l"),
-        right=Side(topic="r"),
-        before_ms=1,
-        storage=StorageApi(url="http://store", namespace="right"),
-        delay=DelayApi(url="http://delay", consumer="feeder"),
+        right=Right(
+            topic="r",
+            before_ms=1,
+            source=Store(
+                storage=StorageApi(url="http://store", namespace="right"),
+                delay=DelayApi(url="http://delay", consumer="feeder"),
+            ),
+        ),
     )
 
     def line(spec: JoinSpec, stored_ms: int) -> str:

@@ -6,12 +6,12 @@ import pytest
 
 from deploy.jobfile.job import Deduplicate, JoinJob, Output
 from deploy.jobs.join import check_deduplicates
-from joins import JoinSpec, Side, SpecError
+from joins import JoinSpec, Right, Side, SpecError
 
 
 @pytest.mark.parametrize("path", ["direct", "shuffled"])
 def test_a_deduplicator_must_see_every_retry(path: str) -> None:
-    spec = JoinSpec(name="j", left=Side(topic="l"), right=Side(topic="r"), before_ms=1, path=path)
+    spec = JoinSpec(name="j", left=Side(topic="l"), right=Right(topic="r", before_ms=1), path=path)
     output = Output(topic="o", exactly_once=False, deduplicate=Deduplicate())
     job = JoinJob(kind="window-join", spec=spec, output=output, checkpoint="c")
 

@@ -10,20 +10,25 @@ from deploy.kinds.event_time_lag import EventTimeLag, HeldBy, of_feeder, of_join
 from joins.batch.facts import BucketFacts, RangeFacts
 from joins.batch.state import BatchPlan, Bucket, PartitionRange
 from joins.lookup.feed.spec import Fed, FedRange
-from joins.lookup.spec import DelayApi, LookupSpec, StorageApi
 from joins.plan.readable import EndOffsets
-from joins.spec import JoinSpec, Side
+from joins.right_source import DelayApi, StorageApi, Store
+from joins.spec import JoinSpec, Right, Side
 from teacup.kafka.log.topic_log import Ends
 
 NOW = 1_000_000
-SPEC = JoinSpec(name="j", left=Side(topic="l"), right=Side(topic="r"), before_ms=100, after_ms=50, producer_delay_ms=10)
-LOOKUP = LookupSpec(
+SPEC = JoinSpec(
+    name="j", left=Side(topic="l"), right=Right(topic="r", before_ms=100, after_ms=50), producer_delay_ms=10
+)
+LOOKUP = JoinSpec(
     name="j",
     left=Side(topic="l"),
-    right=Side(topic="r"),
-    before_ms=100,
-    storage=StorageApi(url="http://s:1", namespace="n"),
-    delay=DelayApi(url="http://d:1", consumer="feeder"),
+    right=Right(
+        topic="r",
+        before_ms=100,
+        source=Store(
+            storage=StorageApi(url="http://s:1", namespace="n"), delay=DelayApi(url="http://d:1", consumer="feeder")
+        ),
+    ),
 )
 
 

@@ -16,11 +16,11 @@ from joins.items import Begin
 from joins.read.summary import BucketSummary
 from joins.rows.frames import ROW
 from joins.rows.outgoing import Outgoing
-from joins.spec import JoinSpec, Side
+from joins.spec import JoinSpec, Right, Side
 from teacup.kafka.delivery.receipt import WrittenSoFar
 from teacup.kafka.errors import ReceiptRefused
 
-SPEC = JoinSpec(name="j", left=Side(topic="left"), right=Side(topic="right"), before_ms=1)
+SPEC = JoinSpec(name="j", left=Side(topic="left"), right=Right(topic="right", before_ms=1))
 
 
 class Noted(Writing):

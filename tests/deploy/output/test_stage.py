@@ -22,7 +22,7 @@ from joins.errors import JoinError, NoDeadLetterTopic
 from joins.items import Begin, Item, Rows
 from joins.read.summary import BucketSummary
 from joins.rows.outgoing import Outgoing
-from joins.spec import JoinSpec, Side
+from joins.spec import JoinSpec, Right, Side
 from teacup.base.now import wall_ms
 from teacup.kafka.delivery import delivery
 from teacup.kafka.delivery.fencing import OutputBucket, settle
@@ -47,7 +47,7 @@ def delivered(
 
 def spec_to(kafka: Mapping[str, str], topic: str) -> JoinSpec:
     """Of a join that is named like its output."""
-    return JoinSpec(name=topic, left=Side(topic="l"), right=Side(topic="r"), before_ms=1, after_ms=0, kafka=kafka)
+    return JoinSpec(name=topic, left=Side(topic="l"), right=Right(topic="r", before_ms=1, after_ms=0), kafka=kafka)
 
 
 def committed(kafka: dict[str, str], topic: str, of: str | None = None) -> list[dict[str, object]]:

@@ -17,6 +17,7 @@ from joins.rows.outgoing import Outgoing
 from joins.spec import JoinSpec, JoinType, Policy, Side
 from teacup.kafka.delivery.provenance import BatchTag
 from teacup.kafka.records.limits import TopicLimits
+from tests.support.making import joined
 from tests.support.tickets import rows_about
 
 ROWS = {
@@ -30,7 +31,7 @@ ROWS = {
 
 def spec_of(kind: JoinType, **changes: Any) -> JoinSpec:
     sides = {"left": Side(topic="l"), "right": Side(topic="r")}
-    return JoinSpec(**{"name": "j", **sides, "before_ms": 1, "type": kind, **changes})
+    return joined(**{"name": "j", **sides, "before_ms": 1, "type": kind, **changes})
 
 
 def made() -> pl.DataFrame:

@@ -19,7 +19,7 @@ from deploy.jobs.unjoined.run import SliceReport
 from deploy.output.accounts import DeliveredBatch
 from deploy.watch.life.moment import Phase, TopicLag
 from deploy.watch.listener import About
-from joins.spec import JoinSpec, Side
+from joins.spec import JoinSpec, Right, Side
 from teacup.base.errors import ExitCode
 from tests.conftest import TopicFactory
 from tests.deploy.watch.hours import ABOUT, NOON_MS, MadeUp, served
@@ -92,10 +92,9 @@ def test_shows_a_real_join_and_its_wait_curve(
     """Of two left records one has its match early, the other one's comes 5 s after it has left."""
     monkeypatch.setattr("teacup.spark.stream_reader.LOOKS_FOR_S", 0.0)  # nobody sends anything meanwhile
     clock = StoppedClock(monkeypatch)
-    left, right = (Side(topic=topic_factory(1, prefix=name), disorder_ms=0) for name in ("left", "right"))
-    spec = JoinSpec(
-        name="j", left=left, right=right, before_ms=60_000, after_ms=1_000, producer_delay_ms=2_000, kafka=kafka
-    )
+    left = Side(topic=topic_factory(1, prefix="left"), disorder_ms=0)
+    right = Right(topic=topic_factory(1, prefix="right"), disorder_ms=0, before_ms=60_000, after_ms=1_000)
+    spec = JoinSpec(name="j", left=left, right=right, producer_delay_ms=2_000, kafka=kafka)
     made = MadeUp(
         About(
             name="j",

@@ -27,7 +27,7 @@ from deploy.watch.metrics import metrics_routes
 from deploy.watch.server import JobServer
 from joins.batch.facts import BucketFacts, RangeFacts
 from joins.read.summary import BucketSummary
-from joins.spec import JoinSpec, Side
+from joins.spec import JoinSpec, Right, Side
 from teacup.base.errors import ExitCode
 from teacup.base.now import wall_ms
 from tests.deploy.jobs.conftest import job, window_job
@@ -127,7 +127,7 @@ def window_spec() -> JoinSpec:
     """Of any window join."""
     kafka = {"bootstrap.servers": "one:9092"}
     return JoinSpec(
-        name="clicks", kafka=kafka, left=Side(topic="left-topic"), right=Side(topic="right-topic"), before_ms=1_000
+        name="clicks", kafka=kafka, left=Side(topic="left-topic"), right=Right(topic="right-topic", before_ms=1_000)
     )
 
 

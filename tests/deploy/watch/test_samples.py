@@ -22,11 +22,11 @@ from deploy.watch.measures import REASONS_TO_WAIT, STAGES, Measured, Metric, Typ
 from joins.batch.facts import BucketFacts, RangeFacts
 from joins.plan.wait_reasons import Cause
 from joins.read.summary import BucketSummary
-from joins.spec import JoinSpec, Side
+from joins.spec import JoinSpec, Right, Side
 from teacup.spark.jvm_errors import TaskRun
 from tests.support.packages import ROOT
 
-SPEC = JoinSpec(name="clicks", left=Side(topic="l"), right=Side(topic="r"), before_ms=1, after_ms=0, kafka={})
+SPEC = JoinSpec(name="clicks", left=Side(topic="l"), right=Right(topic="r", before_ms=1, after_ms=0), kafka={})
 
 
 def bucket(number: int, **values: object) -> BucketSummary:

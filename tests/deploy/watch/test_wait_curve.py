@@ -236,7 +236,7 @@ def test_many_records_take_bounded_memory() -> None:
 @given(lefts=rows(null_keys=True), rights=rows(null_keys=True), most=st.integers(1, 40))
 def test_samples_what_the_window_says(policy: Policy, lefts: list[Record], rights: list[Record], most: int) -> None:
     """Of rows with a match each n-th, and which left records have none."""
-    window, sample = Window(join_spec(policy=policy)), WaitSample(START_MS, most=most)
+    window, sample = Window(join_spec(policy=policy).right), WaitSample(START_MS, most=most)
     window.add(slice_of([record for record in rights if record[3] is not None]))
 
     sample.saw_right(frame(rights))

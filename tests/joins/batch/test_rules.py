@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -22,7 +20,7 @@ from joins.batch.rules import (
     right_watermark,
 )
 from joins.spec import JoinPath, JoinSpec
-from tests.support.making import join_spec
+from tests.support.making import changed, join_spec
 
 SPEC = join_spec()
 """`before` is 10 and `after` is 5 milliseconds."""
@@ -42,7 +40,7 @@ def specs(draw: st.DrawFn) -> JoinSpec:
 
 def matches(spec: JoinSpec, left_ms: int, right_ms: int) -> bool:
     """The definition of a match, written once more: both ends are included."""
-    return left_ms - spec.before_ms <= right_ms <= left_ms + spec.after_ms
+    return left_ms - spec.right.before_ms <= right_ms <= left_ms + spec.right.after_ms
 
 
 # Right watermark
@@ -104,9 +102,9 @@ def test_left_is_given_up_once_right_has_stood_still_for_max_wait(
     max_wait_ms: int | None, stuck_since_ms: int, expected: int | None
 ) -> None:
     """Left that is younger than that goes on waiting."""
-    spec = replace(SPEC, max_wait_ms=max_wait_ms)
+    spec = changed(SPEC, max_wait_ms=max_wait_ms)
 
-    assert give_up(spec, 1_000, stuck_since_ms) == expected
+    assert give_up(spec.right, 1_000, stuck_since_ms) == expected
 
 
 @given(specs(), SEVERAL, WATERMARKS, st.data())
@@ -157,7 +155,7 @@ def test_the_limit_and_the_watermark_never_go_back(
 )
 def test_right_expires_below_left_watermark_less_before(watermark_ms: list[int], known_ms: int, expected: int) -> None:
     """By the slowest left partition, whether its records have gone or not; it never goes back."""
-    assert expiry(SPEC, watermark_ms, known_ms) == expected
+    assert expiry(SPEC.right, watermark_ms, known_ms) == expected
 
 
 @given(specs(), st.lists(TIMES, min_size=1, max_size=4), st.data())
@@ -165,7 +163,7 @@ def test_no_expired_right_record_can_match_an_unread_left_one(
     spec: JoinSpec, watermark_ms: list[int], data: st.DataObject
 ) -> None:
     """And nothing is kept for longer: a right record at the expiry may match a left one at the watermark."""
-    expiry_ms = expiry(spec, watermark_ms, UNKNOWN)
+    expiry_ms = expiry(spec.right, watermark_ms, UNKNOWN)
     expired_ms = data.draw(st.integers(max_value=expiry_ms - 1))
     unread_ms = data.draw(st.integers(min_value=min(watermark_ms)))
 
@@ -178,16 +176,16 @@ def test_the_expiry_never_goes_back(
     spec: JoinSpec, known_ms: int, watermark_ms: list[int], later_ms: list[int]
 ) -> None:
     """Whatever the partitions report."""
-    first = expiry(spec, watermark_ms, known_ms)
+    first = expiry(spec.right, watermark_ms, known_ms)
 
-    assert known_ms <= first <= expiry(spec, later_ms, first)
+    assert known_ms <= first <= expiry(spec.right, later_ms, first)
 
 
 @given(specs(), TIMES)
 def test_the_left_watermark_of_an_expiry_gives_that_expiry(spec: JoinSpec, expiry_ms: int) -> None:
     """Of an unknown expiry it is unknown."""
-    assert expiry(spec, [left_watermark(spec, expiry_ms)], UNKNOWN) == expiry_ms
-    assert left_watermark(spec, UNKNOWN) == UNKNOWN
+    assert expiry(spec.right, [left_watermark(spec.right, expiry_ms)], UNKNOWN) == expiry_ms
+    assert left_watermark(spec.right, UNKNOWN) == UNKNOWN
 
 
 # What matches
@@ -196,7 +194,7 @@ def test_the_left_watermark_of_an_expiry_gives_that_expiry(spec: JoinSpec, expir
 @given(specs(), TIMES, TIMES)
 def test_the_four_ends_of_a_match_agree_with_its_definition(spec: JoinSpec, left_ms: int, right_ms: int) -> None:
     """Seen from left, and from right."""
-    of_left = earliest_right(spec, left_ms) <= right_ms <= latest_right(spec, left_ms)
-    of_right = earliest_left(spec, right_ms) <= left_ms <= latest_left(spec, right_ms)
+    of_left = earliest_right(spec.right, left_ms) <= right_ms <= latest_right(spec.right, left_ms)
+    of_right = earliest_left(spec.right, right_ms) <= left_ms <= latest_left(spec.right, right_ms)
 
     assert of_left == of_right == matches(spec, left_ms, right_ms)

@@ -192,8 +192,8 @@ def test_a_message_about_another_join_has_the_words_of_whoever_described_it():
 
 def test_a_window_is_rebuilt_from_further_back_than_it_reaches():
     """Its records are marked by left records from `after` before it on, which chose among right `before` earlier."""
-    assert rebuild_from(join_spec(), 100) == (95, 85)
-    assert rebuild_from(join_spec(), UNKNOWN) == (UNKNOWN, UNKNOWN)
+    assert rebuild_from(join_spec().right, 100) == (95, 85)
+    assert rebuild_from(join_spec().right, UNKNOWN) == (UNKNOWN, UNKNOWN)
 
 
 # What a batch has left
@@ -258,7 +258,7 @@ def test_a_batch_plan_stays_small_however_many_batches_there_were(batches):
         for side in ("left", "right"):
             end = bucket.side(side)[0].end + records
             sides[side] = {0: RangeFacts(end=end, watermark_ms=at_ms, below_ms=at_ms + 1)}
-        facts = BucketFacts(**sides, watermark_ms=at_ms, expiry_ms=at_ms - spec.before_ms)
+        facts = BucketFacts(**sides, watermark_ms=at_ms, expiry_ms=at_ms - spec.right.before_ms)
         bucket = bucket.after(facts, 0, spec)
 
     assert len(bucket.right[0].bounds) <= 2 + 2 * 4 * 2

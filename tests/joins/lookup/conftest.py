@@ -8,13 +8,14 @@ import pytest
 
 from datadelay.model import PartitionReport, Submission
 from deploy.broker.lifeline import free_port
-from joins import DelayApi, LookupSpec, Side, StorageApi
+from joins import DelayApi, Side, StorageApi, Store
 from joins.lookup.right_items import to_items
 from joins.rows.frames import RECORD
 from teacup.base.now import wall_ms
 from tests.support import delay_server
 from tests.support.chain import Chain
 from tests.support.driving import Driven
+from tests.support.making import joined
 from tests.support.sparkjoin import Put, produce
 from tests.support.storage_process import TOKEN, client, server_here, server_process
 
@@ -95,8 +96,9 @@ def world(tmp_path):
 def join(kafka, topic_factory, world):
     def make(**values):
         storage = {"url": world.url, "namespace": "right", "token": TOKEN, **values.pop("storage", {})}
+        of_store = {name: values.pop(name) for name in Store.__dataclass_fields__.keys() & values.keys()}
         delay = DelayApi(url=world.delays.url, consumer="feeder", token=world.delays.secrets["reader"])
-        return LookupSpec(
+        return joined(
             **{
                 "name": "test",
                 "left": Side(topic=topic_factory(1, prefix="left"), disorder_ms=0),
@@ -105,8 +107,7 @@ def join(kafka, topic_factory, world):
                 "after_ms": 1_000,
                 "producer_delay_ms": 1_000,
                 "kafka": kafka,
-                "storage": StorageApi(**storage),
-                "delay": delay,
+                "source": Store(**{"storage": StorageApi(**storage), "delay": delay, **of_store}),
                 **values,
             }
         )

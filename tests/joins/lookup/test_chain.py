@@ -6,7 +6,6 @@ All on a real broker and real servers; the sources of feeder and join are driven
 import json
 import shutil
 from contextlib import closing
-from dataclasses import replace
 
 import pytest
 from kazoo.client import KazooClient
@@ -20,6 +19,7 @@ from joins.read.batch_reader import find_facts
 from teacup.base.now import wall_ms
 from teacup.kafka.log.groups import GroupOffsets
 from teacup.kafka.read.range_reader import open_reader
+from tests.support.making import changed
 from tests.support.sparkjoin import Put, produce
 from tests.support.zookeeper_server import running_zookeeper
 
@@ -53,7 +53,7 @@ def test_a_wiped_store_holds_new_joins_too_until_the_feeder_has_fed_it_again(wor
         assert f"feeds a store of generation {known}, but the store here has {chain.generation()}" in logged
         with pytest.raises(StoreWiped, match="new checkpoint"):
             feeding.feed()
-        chain.join = replace(chain.join, accepted_generations=(chain.generation(),))
+        chain.join = changed(chain.join, accepted_generations=(chain.generation(),))
         assert chain.look(caplog)[0] == {}
 
         chain.feeding().feed()

@@ -5,8 +5,6 @@ The sources and stages of feeder and join are driven without Spark, batch by bat
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 from pyspark.sql.streaming.datasource import ReadAllAvailable
 
@@ -17,6 +15,7 @@ from joins.plan.reader import JoinControl
 from joins.testing import oracle
 from teacup.base.now import wall_ms
 from tests.support.aerospike_server import NEEDS_ASD, aerospike_process
+from tests.support.making import changed
 from tests.support.sparkjoin import Put, Running, history, produce
 
 MINUTE_MS = 60_000
@@ -73,7 +72,7 @@ def test_no_row_is_wrong_though_the_server_is_killed_right_after_it_acknowledged
         chain.feeding().feed()
         chain.collect()
         chain.collect()
-        spec = replace(chain.join, accepted_generations=(chain.generation(),))
+        spec = changed(chain.join, accepted_generations=(chain.generation(),))
         Looking(spec, tmp_path, looking.at, looking.run).look()
 
     assert looking.run.results() == oracle.join(history(spec, left, right), spec)

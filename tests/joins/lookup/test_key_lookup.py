@@ -1,23 +1,26 @@
 """What happens to left records if a store keeps too little: never an `unmatched` that may be wrong."""
 
-from dataclasses import replace
-
 import polars as pl
 import pytest
 
-from joins import DelayApi, LookupSpec, Side, StorageApi
+from joins import DelayApi, JoinSpec, Right, Side, StorageApi, Store
 from joins.errors import DataLoss
 from joins.lookup.batch import StoredRight, match
 from joins.rows.frames import RECORD
+from tests.support.making import changed
 
-SPEC = LookupSpec(
+SPEC = JoinSpec(
     name="j",
     left=Side(topic="left"),
-    right=Side(topic="right"),
-    before_ms=100,
-    after_ms=10,
-    storage=StorageApi(url="http://store", namespace="right"),
-    delay=DelayApi(url="http://delay", consumer="feeder"),
+    right=Right(
+        topic="right",
+        before_ms=100,
+        after_ms=10,
+        source=Store(
+            storage=StorageApi(url="http://store", namespace="right"),
+            delay=DelayApi(url="http://delay", consumer="feeder"),
+        ),
+    ),
 )
 
 
@@ -31,7 +34,7 @@ def records(*rows):
 
 def outcomes(left, stored, **changes):
     late = pl.repeat(False, len(left), dtype=pl.Boolean, eager=True)
-    rows = pl.concat(match(replace(SPEC, **changes), left, late, stored, None))
+    rows = pl.concat(match(changed(SPEC, **changes), left, late, stored, None))
     return list(zip(rows["key"], rows["outcome"], rows["reason"], strict=True))
 
 

@@ -6,7 +6,6 @@ between them is done by a proxy. What it says is in test_lookup_held.py.
 
 import shutil
 from contextlib import contextmanager
-from dataclasses import replace
 
 import pytest
 
@@ -28,6 +27,7 @@ from tests.support.faultyproxy import (
     slow,
     status,
 )
+from tests.support.making import changed
 from tests.support.sparkjoin import Put, history
 from tests.support.storage_process import client, server_here
 from tests.support.storage_server import running_server
@@ -115,7 +115,7 @@ def test_without_the_delay_api_or_its_collector_left_holds_and_continues_by_itse
     delay = DelayApi(url=delay_proxy.url, consumer="feeder", token=world.delays.secrets["reader"], read_timeout_s=1.0)
     spec = join(delay=delay)
     put_left(spec, left)
-    known = [put for put in left if put.time_ms + spec.after_ms < start + 5_000]
+    known = [put for put in left if put.time_ms + spec.right.after_ms < start + 5_000]
     delay_proxy.faults = [closed, status(503), half_a_body, status(500)] * 1_000
 
     run = driven(spec)
@@ -166,7 +166,7 @@ def test_a_feeder_stuck_for_longer_than_max_wait_gives_no_false_unmatched(world,
 
     expected = oracle.join(history(spec, [*left, *later], right), spec)
     for found, wanted in zip(stalled, expected[: len(left)], strict=True):
-        if left[found.left_offset].time_ms + spec.after_ms < stored_until:
+        if left[found.left_offset].time_ms + spec.right.after_ms < stored_until:
             assert found == wanted
         elif left[found.left_offset].key is not None and found.outcome == "unmatched":
             assert found.reason == "right_stalled"
@@ -185,7 +185,7 @@ def test_a_store_wiped_between_batches_holds_left_until_its_new_generation_is_ac
     with world.storage_here():
         world.feed(right)
         world.publish("stored", start + 5_000)
-        run.until_left(sum(1 for put in left if put.time_ms + spec.after_ms < start + 5_000))
+        run.until_left(sum(1 for put in left if put.time_ms + spec.right.after_ms < start + 5_000))
     before = run.results()
     shutil.rmtree(world.folder / "storage" / "store")
     with world.storage_here():
@@ -195,7 +195,7 @@ def test_a_store_wiped_between_batches_holds_left_until_its_new_generation_is_ac
         world.feed(right)
         with client(world.url) as storage:
             generation = storage.namespace("right").generation
-        run.restart(spec=replace(spec, accepted_generations=(generation,)))
+        run.restart(spec=changed(spec, accepted_generations=(generation,)))
         run.until_left(len(left))
 
     assert run.results() == oracle.join(history(spec, left, right), spec)
@@ -267,7 +267,7 @@ def test_left_that_lags_longer_than_the_store_keeps_continues_by_choice_with_its
         with pytest.raises(DataLoss, match="on_expired: unmatched"):
             run.until_left(1)
         assert not run.rows
-        run.restart(spec=replace(spec, on_expired="unmatched"))
+        run.restart(spec=changed(spec, on_expired="unmatched"))
         run.until_left(3)
 
     assert [(row["key"], row["outcome"], row["reason"]) for row in run.rows] == [

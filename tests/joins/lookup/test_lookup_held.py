@@ -35,6 +35,7 @@ from tests.joins.lookup.conftest import put_left
 from tests.support.api import GoingClock
 from tests.support.dictbackend import DictBackend, unavailable
 from tests.support.loglines import PLANNERS, lines_of
+from tests.support.making import changed
 from tests.support.morepartitions import add_partitions
 from tests.support.sparkjoin import DEADLINE_S, Put
 from tests.support.storage_server import running_server
@@ -99,7 +100,7 @@ def left_read(offset):
 def test_what_is_not_known_is_said_with_since_when_and_waited_for(world, spec, look, backend):
     """Nobody submitted, unknown, stale, either API unreachable: no batch starts until all is known again."""
     dead = f"http://127.0.0.1:{free_port()}"
-    without_delays = replace(spec, delay=replace(spec.delay, url=dead))
+    without_delays = changed(spec, delay=replace(spec.right.store.delay, url=dead))
 
     assert look(spec, {})[0] == {}
     assert "holds since 20" in look(spec, {})[1]
@@ -140,7 +141,7 @@ def test_a_feeder_that_makes_no_progress_is_reported_if_left_waits_for_it(world,
 
 def test_other_generations_hold_everything_and_name_the_remedy(world, spec, look, backend):
     """Of the feeder, and of the store, even with `max_wait`."""
-    spec = replace(spec, max_wait_ms=1)
+    spec = changed(spec, max_wait_ms=1)
     world.publish("stored", wall_ms() - 1_000)
     begun, _ = look(spec, {})
     put_left(spec, [Put(0, b"k", wall_ms() - MINUTE_MS)])
@@ -177,7 +178,7 @@ def test_what_waiting_does_not_help_against_ends_the_join_at_once(world, spec, s
     world.publish("stored", wall_ms() - 1_000)
     urls = {"delays": world.delays.url, "storage": server.url}
 
-    def changed(at, **wrong):
+    def wrongly(at, **wrong):
         if "token" in wrong:
             wrong["token"] = server.secrets.get(wrong["token"], wrong["token"])
         if "url" in wrong:
@@ -186,7 +187,9 @@ def test_what_waiting_does_not_help_against_ends_the_join_at_once(world, spec, s
 
     other = []
     for storage, delay, error, names in REFUSED:
-        wrong = replace(spec, storage=changed(spec.storage, **storage), delay=changed(spec.delay, **delay))
+        wrong = changed(
+            spec, storage=wrongly(spec.right.store.storage, **storage), delay=wrongly(spec.right.store.delay, **delay)
+        )
         try:
             look(wrong, {})
             found = None
@@ -240,7 +243,7 @@ def test_a_partition_that_left_gets_while_the_join_runs_is_read_by_the_next_batc
 
 def test_a_token_that_is_withdrawn_ends_a_batch_at_once(spec):
     """No task keeps retrying for minutes."""
-    wrong = replace(spec, storage=replace(spec.storage, token="wrong"))
+    wrong = changed(spec, storage=replace(spec.right.store.storage, token="wrong"))
     store = RightStore(wrong, lookup_client(wrong))
 
     with pytest.raises(CallRefused, match=r" 401 .*correct `storage`"):
@@ -250,7 +253,7 @@ def test_a_token_that_is_withdrawn_ends_a_batch_at_once(spec):
 
 def is_waited_for(spec, server):
     """The storage API's clock is two hours ahead: live records may be taken for expired."""
-    patient = replace(spec, storage=replace(spec.storage, unreachable_for_s=0.5))
+    patient = changed(spec, storage=replace(spec.right.store.storage, unreachable_for_s=0.5))
     store = RightStore(patient, lookup_client(patient))
     server.clock.now_ms = wall_ms() + 120 * MINUTE_MS
     with pytest.raises(StoreUnreachable, match=r"storage API is 7\d\d\d s ahead .* set the one that is wrong"):
@@ -297,7 +300,7 @@ def test_a_collector_whose_clock_is_ahead_is_not_believed(world, spec, look):
 
 def test_canary_without_a_look_at_the_collectors_clock_left_goes(world, spec, look, monkeypatch):
     """The safeguard is switched off."""
-    monkeypatch.setattr("joins.lookup.spec.CLOCK_TOLERANCE_MS", 10**12)
+    monkeypatch.setattr("joins.lookup.gate.CLOCK_TOLERANCE_MS", 10**12)
 
     with pytest.raises(AssertionError):
         is_not_believed(world, spec, look)
@@ -348,7 +351,7 @@ def test_more_keys_than_the_store_takes_are_split_and_keys_it_never_takes_are_no
 def test_a_look_up_knows_whether_the_store_keeps_the_latest_only(spec, backend):
     """As the namespace says."""
     backend.raise_retained_from(Namespace("kept"), 0)
-    latest = replace(spec, storage=replace(spec.storage, namespace="kept"))
+    latest = changed(spec, storage=replace(spec.right.store.storage, namespace="kept"))
 
     for asking, latest_only in ((spec, False), (latest, True)):
         store = RightStore(asking, lookup_client(asking))
@@ -365,7 +368,7 @@ def test_an_unreachable_broker_is_waited_for_and_reconnected_to(world, spec, loo
         admin = AdminClient(kafka)
         admin.create_topics([NewTopic(spec.left.topic, 1)])[spec.left.topic].result(30)
         spec = replace(spec, kafka=kafka)
-        at = FeedStorage(url=spec.storage.url, namespace="kept", token=spec.storage.token)
+        at = FeedStorage(url=spec.right.store.storage.url, namespace="kept", token=spec.right.store.storage.token)
         feeder = FeedReader(FeedSpec(name="feeder", right=spec.left, storage=at, kafka=kafka), ReaderControl())
         begun, _ = look(spec, {})
         fed = feeder.latestOffset({}, ReadAllAvailable())

@@ -38,7 +38,7 @@ def test_left_holds_without_a_delay_and_continues_by_itself(world, join, driven)
         assert not run.rows
         world.publish("stored", start + 5_000)
         run.until_left(20)
-    assert all(row["left_time"] + spec.after_ms < start + 5_000 for row in run.rows)
+    assert all(row["left_time"] + spec.right.after_ms < start + 5_000 for row in run.rows)
     world.publish("stored", wall_ms() - 1_000)
     run.until_quiet()
     with world.storage_here():

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from datadelay.model import DelayState
 from joins import DataLoss, Policy
-from joins.lookup.spec import Admission, judge
+from joins.lookup.gate import Admission, judge
 from joins.testing import oracle
 from joins.testing.history import History
 from teacup.base.times import LATEST_MS

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -22,7 +20,7 @@ from joins.testing.simulation import Simulation
 from joins.testing.strategies import histories
 from teacup.kafka.headers import NO_CANDIDATE
 from teacup.kafka.log.topic_log import Ends
-from tests.support.making import Row, join_spec, topic
+from tests.support.making import Row, changed, join_spec, topic
 
 SPAN_MS = 10_000
 SPEC = join_spec(before_ms=SPAN_MS, producer_delay_ms=100, watermark_every_ms=1)
@@ -153,7 +151,7 @@ def test_while_only_the_clock_is_waited_for_left_goes_in_a_few_batches() -> None
 
 def test_with_max_wait_right_that_follows_the_clock_has_not_stalled() -> None:
     """It would seem so between two steps, were they longer than `max_wait`."""
-    spec = replace(WAITS, max_wait_ms=MINUTE_MS)
+    spec = changed(WAITS, max_wait_ms=MINUTE_MS)
     clicks: list[Row] = [(minute * MINUTE_MS, b"a") for minute in range(1, 37)]
     run = Simulation(History(topic("left", clicks), topic("right", [(1_000, b"b")]), 36 * MINUTE_MS), spec)
 
@@ -162,7 +160,10 @@ def test_with_max_wait_right_that_follows_the_clock_has_not_stalled() -> None:
     assert {result.reason for result in run.run.results} == {NO_CANDIDATE}
 
 
-@given(histories(WAITS, co_partitioned=True), st.sampled_from([WAITS, replace(WAITS, max_wait_ms=5 * MINUTE_MS)]))
+@given(
+    histories(WAITS, co_partitioned=True),
+    st.sampled_from([WAITS, changed(WAITS, max_wait_ms=5 * MINUTE_MS)]),
+)
 def test_a_run_in_steps_writes_the_same_rows_and_ends_at_the_same_time(history: History, spec: JoinSpec) -> None:
     """As one that reads what it may at each look, in no fewer batches."""
     in_steps, at_each_look = Simulation(history, spec), Simulation(history, spec)

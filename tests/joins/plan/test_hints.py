@@ -31,7 +31,7 @@ def test_a_plan_says_how_far_to_read_and_what_will_most_likely_come_of_it():
     (bucket,), (expected,) = planned.batch_plan.buckets.values(), planned.expected.values()
     assert planned.batch_plan == run.state
     assert bucket.left[0].end == 100
-    assert 50 <= bucket.right[0].end <= 50 + run.spec.after_ms + 2 + BLOCKS_AHEAD
+    assert 50 <= bucket.right[0].end <= 50 + run.spec.right.after_ms + 2 + BLOCKS_AHEAD
     facts = run.facts(0)
     assert facts.left[0].end == expected.left[0].end == 100
     assert facts.right[0].end == expected.right[0].end == bucket.right[0].end

@@ -205,7 +205,7 @@ def test_more_partitions_are_read_on_the_shuffled_path():
     after = with_new_partitions(spec, state, grown)
 
     new = PartitionRange.starting_at(0)
-    assert after.buckets[0].left == {0: LEFT, 1: structs.replace(new, watermark_ms=250 + SPEC.before_ms)}
+    assert after.buckets[0].left == {0: LEFT, 1: structs.replace(new, watermark_ms=250 + SPEC.right.before_ms)}
     assert after.buckets[0].right == {0: RIGHT, 1: new, 2: new}
     assert with_new_partitions(spec, replace(state, topics=grown), grown).buckets == after.buckets
     assert with_new_partitions(spec, after, grown) is after

@@ -16,7 +16,7 @@ from joins.spec import JoinPath
 from joins.testing.history import History
 from joins.testing.simulation import Simulation
 from joins.testing.strategies import cuts, histories, specs
-from tests.support.making import join_spec, topic
+from tests.support.making import changed, join_spec, topic
 
 
 @st.composite
@@ -24,7 +24,7 @@ def joins_with_history(draw):
     """On either path, whatever idle partitions prove, with and without `max_wait`."""
     shuffled = draw(st.booleans())
     changes = {"path": JoinPath.SHUFFLED, "buckets": None} if shuffled else {}
-    spec = replace(draw(specs()), max_wait_ms=draw(st.none() | st.just(50)), **changes)
+    spec = changed(draw(specs()), max_wait_ms=draw(st.none() | st.just(50)), **changes)
     return spec, draw(histories(spec, co_partitioned=not shuffled, wrong_times=draw(st.booleans())))
 
 

@@ -22,7 +22,7 @@ from joins.read import deserialize
 from joins.read.batch_reader import Range
 from joins.read.deserialize import UNREACHABLE_FOR_S, as_read, decoder, expect_schemas, needed, wait_for_registry
 from joins.read.parse import UNREADABLE
-from joins.spec import JoinSpec, Side
+from joins.spec import JoinSpec, Right, Side
 from joins.testing.simulation import MemoryStore
 from joins.window.restore import restore
 from joins.window.shuffle.pieces import Fetch, frame_from
@@ -74,7 +74,7 @@ def test_both_looks_at_the_topics_decode_them(
     produce(kafka, right, [Put(0, b"i1", START_MS)])
     at = {"url": registry.url}
     spec = JoinSpec(
-        name="j", left=Side(topic=left, **LEFT), right=Side(topic=right), before_ms=9, kafka=kafka, registry=at
+        name="j", left=Side(topic=left, **LEFT), right=Right(topic=right, before_ms=9), kafka=kafka, registry=at
     )
 
     with closing(open_log(spec, spec.left)) as ours, closing(open_log(spec, spec.right)) as theirs:
@@ -95,7 +95,7 @@ def test_the_shuffled_path_decodes_as_the_direct_one(
     produce(kafka, left, [Put(0, b"user", START_MS, value) for value in values])
     at = {"url": registry.url}
     spec = JoinSpec(
-        name="j", left=Side(topic=left, **LEFT), right=Side(topic="r"), before_ms=9, kafka=kafka, registry=at
+        name="j", left=Side(topic=left, **LEFT), right=Right(topic="r", before_ms=9), kafka=kafka, registry=at
     )
     fetch = Fetch("left", Range(0, PartitionRange(0, 7), START_MS, 60_000), LATEST_MS, 2)
 
@@ -122,7 +122,7 @@ def test_a_window_read_again_is_without_records_whose_schema_came_later(
         avro(schema_id, CLICK, {"seen": "i", "at": START_MS + i}) for i, schema_id in enumerate((old, later, old))
     ]
     at = {"url": registry.url}
-    spec = JoinSpec(name="j", left=Side(topic="l"), right=Side(topic="r", **LEFT), before_ms=9, registry=at)
+    spec = JoinSpec(name="j", left=Side(topic="l"), right=Right(topic="r", **LEFT, before_ms=9), registry=at)
 
     def read(side: str, partition: int, start: int, end: int) -> Generator[pa.RecordBatch, None, None]:
         decode = decoder(spec.right, at)
@@ -145,7 +145,7 @@ def test_a_schema_that_another_task_has_met_is_asked_for_at_once(registry: Regis
     """A process remembers for a minute that there was none."""
     later, at = 1, {"url": registry.url}
     values = [avro(later, CLICK, {"seen": "i", "at": START_MS + i}) for i in range(3)]
-    spec = JoinSpec(name="j", left=Side(topic="l"), right=Side(topic="r", **LEFT), before_ms=9, registry=at)
+    spec = JoinSpec(name="j", left=Side(topic="l"), right=Right(topic="r", **LEFT, before_ms=9), registry=at)
 
     def entered(partition_range: PartitionRange) -> list[int]:
         expect_schemas(spec.right, at, Bucket(0, {}, {0: partition_range}).schemas("right"))

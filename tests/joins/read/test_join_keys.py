@@ -11,7 +11,7 @@ import pytest
 
 from joins.read.parse import parse
 from joins.rows.frames import OWN_KEY, RECORD, rows_about
-from joins.spec import Format, JoinSpec, Side
+from joins.spec import Format, Right, Side
 from joins.testing.log import RECORDS
 from joins.window.slice_files import FileStore
 from joins.window.slices import Slice
@@ -104,10 +104,10 @@ def test_the_window_takes_the_bytes_of_what_is_kept():
     values = [json.dumps({**fields, "field00": f"{i:0100}"}).encode() for i in range(1_000)]
 
     def sizes(keep, folder):
-        side = Side(topic="t", key="kafka", keep=keep, format=Format.JSON)
+        side = Right(topic="t", key="kafka", keep=keep, format=Format.JSON, before_ms=1, after_ms=1)
         slice_ = Slice.build(taken(side, values).records, {0: (0, len(values))})
         FileStore(folder).save_slice(slice_)
-        window = Window(JoinSpec(name="j", left=Side(topic="l"), right=side, before_ms=1, after_ms=1))
+        window = Window(side)
         window.add(slice_)
         return window.data_bytes, sum(path.stat().st_size for path in folder.iterdir())
 

@@ -6,7 +6,7 @@ import ast
 from contextlib import closing
 
 from joins.read.side_log import side_log
-from joins.spec import JoinSpec, Side
+from joins.spec import JoinSpec, Right, Side
 from tests.support.packages import modules, tree
 
 OPENS_BY_TIME = {"joins.read.side_log", "datadelay.collector.run", "deploy.cli.offsets"}
@@ -28,7 +28,7 @@ def opened_by_time() -> set[str]:
 
 def test_the_log_of_a_side_has_the_settings_of_its_spec(kafka: dict[str, str]) -> None:
     """How many records may lie is the job's setting, for whoever looks."""
-    spec = JoinSpec(name="j", left=Side(topic="l"), right=Side(topic="r"), before="1s", outliers=0, kafka=kafka)
+    spec = JoinSpec(name="j", left=Side(topic="l"), right=Right(topic="r", before="1s"), outliers=0, kafka=kafka)
 
     with closing(side_log(spec, spec.right)) as log:
         assert (log.topic, log.outliers) == ("r", 0)

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from joins.rows.frames import HEADERS, RECORD, ROW_OVERHEAD, column_bytes, cuts, in_chunks, row_bytes
-from joins.spec import JoinSpec, Policy, Side
+from joins.spec import JoinSpec, Policy, Right, Side
 from joins.window import window as window_module
 from joins.window.slices import Slice
 from joins.window.window import Window
@@ -74,9 +74,9 @@ def records(count: int, value: bytes, first: int = 0) -> pl.DataFrame:
 @pytest.mark.parametrize("policy", list(Policy))
 def test_rows_leave_the_window_in_chunks_of_bounded_bytes(policy: Policy, monkeypatch: pytest.MonkeyPatch) -> None:
     """4,000 left records that match a right one of 100 KB: the same rows, in the same order, a few at a time."""
-    spec = JoinSpec(name="j", left=Side(topic="l"), right=Side(topic="r"), before_ms=10, after_ms=0, policy=policy)
+    spec = JoinSpec(name="j", left=Side(topic="l"), right=Right(topic="r", before_ms=10, after_ms=0, policy=policy))
     left = records(4_000, b"tiny")
-    window, at_once = Window(spec), Window(spec)
+    window, at_once = Window(spec.right), Window(spec.right)
     for target in (window, at_once):
         target.add(Slice.build(records(1, LARGE), {0: (0, 1)}))
         target.add(Slice.build(records(1, LARGE, 1), {0: (1, 2)}))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from joins.spec import JoinSpec, Policy, Side
+from joins.spec import JoinSpec, Policy, Right, Side
 from joins.testing.history import Event, History, TopicHistory
 from joins.testing.oracle import Result, join, unjoined
 
@@ -39,10 +39,7 @@ def spec(policy: Policy, before_ms: int = 10, after_ms: int = 5) -> JoinSpec:
     return JoinSpec(
         name="table",
         left=Side(topic="left"),
-        right=Side(topic="right"),
-        before_ms=before_ms,
-        after_ms=after_ms,
-        policy=policy,
+        right=Right(topic="right", before_ms=before_ms, after_ms=after_ms, policy=policy),
         max_future_skew_ms=1_000,
     )
 

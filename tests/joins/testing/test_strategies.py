@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from hypothesis.errors import NoSuchExample
 
 from datadelay.watermark import Idle
-from joins.spec import JoinSpec, Side
+from joins.spec import JoinSpec, Right, Side
 from joins.testing.history import Event, EventKind, History, TopicHistory
 from joins.testing.oracle import join, unjoined
 from joins.testing.play import Admit, Advance, Restart, Retry, WrongClock
@@ -27,9 +27,7 @@ SEARCH = settings(max_examples=5_000, database=None, phases=[Phase.generate], de
 SPEC = JoinSpec(
     name="fixed",
     left=Side(topic="left", disorder_ms=7),
-    right=Side(topic="right", disorder_ms=5),
-    before_ms=20,
-    after_ms=10,
+    right=Right(topic="right", disorder_ms=5, before_ms=20, after_ms=10),
     producer_delay_ms=100,
 )
 

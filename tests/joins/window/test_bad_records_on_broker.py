@@ -19,6 +19,7 @@ from datadelay.watermark import Idle
 from joins.errors import DataLoss
 from joins.spec import Format, JoinSpec, Side
 from tests.support.driving import Driven, StoppedClock
+from tests.support.making import joined
 from tests.support.sparkjoin import Put, produce
 
 STEP_MS = 20
@@ -43,7 +44,7 @@ def join(kafka, topic_factory) -> Join:
     def make(payload: bool = True, stamped: bool = False, **values: Any) -> JoinSpec:
         times = {"time": "$.at", "format": Format.JSON} if payload else {}
         config = {"message.timestamp.type": "LogAppendTime"} if stamped else {}
-        return JoinSpec(
+        return joined(
             **{
                 "name": "test",
                 "left": Side(topic=topic_factory(config=config, prefix="left"), disorder_ms=200, **times),

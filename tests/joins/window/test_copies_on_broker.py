@@ -11,7 +11,7 @@ from confluent_kafka.admin import AdminClient
 
 from datadelay.watermark import Idle
 from joins.errors import DataLoss
-from joins.spec import JoinSpec, Side
+from joins.spec import JoinSpec, Right, Side
 from joins.window import backup
 from tests.support.driving import Driven
 from tests.support.sparkjoin import Put, produce
@@ -29,8 +29,7 @@ def spec(kafka: dict[str, str], topic_factory, monkeypatch: pytest.MonkeyPatch) 
     return JoinSpec(
         name="copies",
         left=Side(topic=topic_factory(prefix="left"), disorder_ms=0),
-        right=Side(topic=topic_factory(prefix="right"), disorder_ms=0),
-        before_ms=60_000,
+        right=Right(topic=topic_factory(prefix="right"), disorder_ms=0, before_ms=60_000),
         idle=Idle.HOLD,
         outliers=0,
         max_records=20,

@@ -13,6 +13,7 @@ from joins.spec import JoinPath, JoinSpec, Policy
 from joins.testing import oracle
 from joins.testing.simulation import Simulation
 from joins.testing.strategies import cuts, histories, specs
+from tests.support.making import changed
 from tests.support.profiles import share
 
 
@@ -28,7 +29,7 @@ def moved_joins(draw):
             return spec
         return replace(spec, path=JoinPath.SHUFFLED, buckets=draw(st.none() | st.integers(1, 5)))
 
-    becomes = replace(
+    becomes = changed(
         was,
         before_ms=draw(st.integers(0, 80)),
         after_ms=draw(st.integers(0, 80)),

@@ -67,7 +67,7 @@ def works(draw: st.DrawFn, policy: Policy) -> Work:
 def picked(work: Work) -> list[Pair]:
     held = [slice_of(part) for part in work.right]
     pairs: list[Pair] = []
-    for picks in pick(work.spec, held, frame(work.left), work.expiry_ms):
+    for picks in pick(work.spec.right, held, frame(work.left), work.expiry_ms):
         for left, number, row in zip(picks.left.tolist(), picks.slice_of.tolist(), picks.row.tolist(), strict=True):
             found = held[number].frame.row(row, named=True) if number != NONE else None
             pairs.append((left, (found["partition"], found["offset"]) if found else None))
@@ -78,19 +78,19 @@ def brute_force(work: Work) -> list[Pair]:
     """Record by record; nothing below the expiry is a candidate."""
     pairs: list[Pair] = []
     for i, (_, _, t, key) in enumerate(work.left):
-        low = max(t - work.spec.before_ms, work.expiry_ms)
+        low = max(t - work.spec.right.before_ms, work.expiry_ms)
         inside = sorted(
             (time, p, o)
             for part in work.right
             for p, o, time, other in part
-            if key is not None and other == key and low <= time <= t + work.spec.after_ms
+            if key is not None and other == key and low <= time <= t + work.spec.right.after_ms
         )
         chosen = {
             Policy.FIRST: inside[:1],
             Policy.LAST: inside[-1:],
             Policy.NEAREST: sorted(inside, key=lambda record: (abs(record[0] - t), record))[:1],
             Policy.ALL: inside,
-        }[work.spec.policy]
+        }[work.spec.right.policy]
         pairs += [(i, (p, o)) for _, p, o in chosen] or [(i, None)]
     return pairs
 
@@ -138,7 +138,7 @@ def test_portions_hold_about_as_many_pairs_as_are_allowed(monkeypatch, at_once, 
     left = frame([(0, i, 10, b"a") for i in range(5)])
     held = [slice_of([(0, i, 10, b"a") for i in range(4)])]
 
-    found = list(pick(join_spec(policy=Policy.ALL), held, left, EARLIEST_MS))
+    found = list(pick(join_spec(policy=Policy.ALL).right, held, left, EARLIEST_MS))
 
     assert [len(picks.row) for picks in found] == portions
 
@@ -150,7 +150,7 @@ def test_left_records_without_keys_match_nothing(policy):
 
     pairs = [
         (picks.left.tolist(), picks.slice_of.tolist())
-        for picks in pick(join_spec(policy=policy), [slice_of([(0, 0, 10, b"")])], left, EARLIEST_MS)
+        for picks in pick(join_spec(policy=policy).right, [slice_of([(0, 0, 10, b"")])], left, EARLIEST_MS)
     ]
 
     assert [i for left_rows, _ in pairs for i in left_rows] == [0, 1, 2]

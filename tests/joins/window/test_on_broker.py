@@ -10,10 +10,11 @@ from confluent_kafka import Producer, TopicPartition
 
 from joins import DataLoss, NotCoPartitioned, SpecChanged, window_join
 from joins.plan.start.copartition import with_path
-from joins.spec import Format, JoinSpec, Policy, Side
+from joins.spec import Format, Policy, Side
 from joins.testing import oracle
 from teacup.base.now import wall_ms
 from tests.support.driving import Driven, StoppedClock
+from tests.support.making import changed, joined
 from tests.support.sparkjoin import Put, drained, history, produce, run_of_all
 
 HALF_AN_HOUR_MS = 30 * 60_000
@@ -29,7 +30,7 @@ def join(kafka, topic_factory):
     """`join(partitions=1, **spec)`: the description of a join over two new topics, with a short producer delay."""
 
     def make(partitions=1, **values):
-        return JoinSpec(
+        return joined(
             **{
                 "name": "test",
                 "left": Side(topic=topic_factory(partitions, prefix="left"), disorder_ms=0),
@@ -77,7 +78,7 @@ def test_a_backlog_equals_the_oracle(join, clock, tmp_path):
     put(spec, left, right)
 
     for policy in Policy:
-        wanted = replace(spec, policy=policy)
+        wanted = changed(spec, policy=policy)
         run = Driven(wanted, tmp_path / policy).drain()
 
         assert len(run.batches) > 2
@@ -236,7 +237,7 @@ def test_times_in_the_payload(join, clock, tmp_path, topic_factory):
         name: Side(topic=topic_factory(prefix=name), time="$.at", format=Format.JSON, disorder_ms=300)
         for name in ("left", "right")
     }
-    spec = replace(join(max_records=60), **sides)
+    spec = changed(join(max_records=60), **sides)
 
     def record(i: int, jitter: int) -> Put:
         at = start + i * 100 - jitter
@@ -300,7 +301,7 @@ def test_another_join_on_the_checkpoint_is_refused(join, clock, tmp_path):
     put(spec, [Put(0, b"k", clock.now_ms - 60_000)], [Put(0, b"k", clock.now_ms - 60_000)])
     run = Driven(spec, tmp_path).drain()
 
-    run.restart(spec=replace(spec, before_ms=5_000))
+    run.restart(spec=changed(spec, before_ms=5_000))
 
     with pytest.raises(SpecChanged, match="before_ms: 2000 -> 5000"):
         run.until_quiet()
@@ -374,7 +375,7 @@ def test_records_deleted_before_they_were_read_stop_the_join(join, clock, tmp_pa
 def test_a_compacted_topic_is_refused(join, topic_factory):
     """Unless compaction leaves records alone for the window and a day."""
     compacted = topic_factory(prefix="compacted", config={"cleanup.policy": "compact"})
-    spec = replace(join(), right=Side(topic=compacted))
+    spec = changed(join(), right=Side(topic=compacted))
 
     with pytest.raises(DataLoss, match=rf"topic '{compacted}' is compacted .*min\.compaction\.lag\.ms"):
         with_path(spec)

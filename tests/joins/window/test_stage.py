@@ -9,15 +9,13 @@ import msgspec
 from joins.batch.state import Bucket
 from joins.batch.ticket import Ticket
 from joins.items import Begin
-from joins.spec import JoinSpec, Side
+from joins.spec import JoinSpec, Right, Side
 from joins.window.stage import join_stage
 
 SPEC = JoinSpec(
     name="early",
     left=Side(topic="l"),
-    right=Side(topic="r"),
-    before_ms=1,
-    after_ms=0,
+    right=Right(topic="r", before_ms=1, after_ms=0),
     kafka={"bootstrap.servers": "127.0.0.1:1"},
 )
 

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from joins.spec import JoinSpec, Side
+from joins.spec import JoinSpec, Right, Side
 from joins.testing import oracle
 from tests.support.driving import Driven, StoppedClock
 from tests.support.sparkjoin import Put, history, produce
@@ -19,9 +19,7 @@ def test_a_join_without_a_usable_folder_is_right_also_after_a_restart(
     spec = JoinSpec(
         name="unusable",
         left=Side(topic=topic_factory(1, prefix="left"), disorder_ms=0),
-        right=Side(topic=topic_factory(1, prefix="right"), disorder_ms=0),
-        before_ms=600_000,
-        after_ms=0,
+        right=Right(topic=topic_factory(1, prefix="right"), disorder_ms=0, before_ms=600_000, after_ms=0),
         producer_delay_ms=1_000,
         kafka=kafka,
     )

@@ -16,7 +16,7 @@ from tests.support.making import frame, join_spec, marked, rows, slice_of
 
 
 def window_of(*parts, **changes):
-    window = Window(join_spec(**changes))
+    window = Window(join_spec(**changes).right)
     for part in parts:
         window.add(slice_of(part))
     return window
@@ -125,7 +125,7 @@ def test_each_record_without_a_mark_expires_once(right, times, data):
 @given(st.lists(st.integers(1, 12), max_size=40))
 def test_tiers_keep_everything_in_few_slices(sizes):
     """Every record and mark stays; the number of slices grows with the logarithm of their records."""
-    window, offset, all_marks = Window(join_spec()), 0, []
+    window, offset, all_marks = Window(join_spec().right), 0, []
     for size in sizes:
         slice_ = slice_of([(0, offset + i, offset + i, b"k%d" % (i % 3)) for i in range(size)])
         slice_.marks[0] = True
@@ -147,7 +147,7 @@ def test_tiers_keep_everything_in_few_slices(sizes):
 
 def test_no_merge_makes_a_slice_that_is_too_large(monkeypatch):
     """Equal slices, of which four are allowed together, and later two: never more are merged."""
-    window = Window(join_spec())
+    window = Window(join_spec().right)
     parts = [slice_of([(0, 8 * n + i, 8 * n + i, b"k") for i in range(8)]) for n in range(64)]
     monkeypatch.setattr("joins.window.window.SLICE_BYTES", 4 * parts[0].data_bytes + 64)
 
@@ -184,7 +184,7 @@ def test_compacting_drops_the_expired_where_they_are_half(right, expiry_ms):
 
 def test_many_small_slices_become_few():
     """However long a join runs: at most three of a size, each size four times the next smaller one."""
-    window = Window(join_spec())
+    window = Window(join_spec().right)
 
     for offset in range(200):
         window.add(slice_of([(0, offset, offset, b"a")]))

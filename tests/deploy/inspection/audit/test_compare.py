@@ -16,7 +16,7 @@ from joins.testing.strategies import cuts, histories
 from tests.support.audited import APART, Audited, AuditedLookup, AuditedSimulation, joined
 from tests.support.joinhistories import advancing
 from tests.support.lookuphistories import STEPS
-from tests.support.making import join_spec, topic
+from tests.support.making import changed, join_spec, topic
 from tests.support.profiles import share
 from tests.support.provenance import header
 from tests.support.simulatedlookup import lookup_spec
@@ -29,7 +29,7 @@ def runs(draw, **more):
     if draw(st.booleans()):
         spec = replace(spec, path=JoinPath.SHUFFLED, buckets=draw(st.none() | st.integers(1, 5)))
     if draw(st.booleans()):
-        spec = replace(spec, max_wait_ms=draw(st.sampled_from((1, 20, 100))))
+        spec = changed(spec, max_wait_ms=draw(st.sampled_from((1, 20, 100))))
     one = st.tuples(histories(spec, co_partitioned=spec.path is not JoinPath.SHUFFLED, **more), cuts(max_steps=10))
     simulations = []
     for history, steps in draw(st.lists(one, min_size=1, max_size=8)):
@@ -136,9 +136,9 @@ def test_a_result_that_the_batches_contradict_is_named_though_it_would_be_possib
     frame = pl.concat(simulation.frames).filter(pl.col("outcome") == "unmatched")
     late = pl.concat(simulation.frames).filter((pl.col("outcome") == "late") & pl.col("right_offset").is_not_null())
     rights = [name for name in frame.columns if name.startswith("right_")]
-    changed = frame.with_columns(late[rights]).with_columns(outcome=pl.lit("matched"), reason=pl.lit(None, pl.String))
+    joined = frame.with_columns(late[rights]).with_columns(outcome=pl.lit("matched"), reason=pl.lit(None, pl.String))
     topics = simulation.written.topics
-    topics["rows"], topics["unmatched"], topics["unjoined"] = simulation.made_anew(changed), [], []
+    topics["rows"], topics["unmatched"], topics["unjoined"] = simulation.made_anew(joined), [], []
 
     known = Audited([simulation]).verdicts()
     unknown = Audited([simulation], known=0).verdicts()
@@ -282,10 +282,10 @@ def test_a_row_with_another_result_is_named(policy, known):
         outcome=pl.lit("unmatched"),
         reason=pl.lit("no_candidate"),
     )
-    for simulation, changed in zip(simulations, (another, alone), strict=True):
+    for simulation, other in zip(simulations, (another, alone), strict=True):
         (was,) = simulation.made_anew(matched[:1])
         of = simulation.written.topics["rows"]
-        of[of.index(was)] = simulation.made_anew(changed)[0]
+        of[of.index(was)] = simulation.made_anew(other)[0]
 
     faults = by_simulation(Audited(simulations, known).verdicts())
 

@@ -98,7 +98,7 @@ def test_both_keys_are_named_where_both_bind() -> None:
 def test_what_max_wait_let_go_needs_a_longer_one() -> None:
     spec = join_spec(after_ms=0)
     assert remedy(spec, 1_000, Passed(), read_ms=61_000) == {"max_wait": 60_000}
-    assert latest_right(spec, 1_000) == 1_000
+    assert latest_right(spec.right, 1_000) == 1_000
 
 
 def test_a_time_of_1970_is_wrong_and_not_late() -> None:

@@ -18,9 +18,9 @@ from deploy.jobfile.job import FeederJob, JoinJob
 from deploy.jobfile.load import load_job
 from joins.lookup.feed.spec import Fed, FedRange
 from joins.lookup.source import CONSUMER, STORE, begin
-from joins.lookup.spec import LookupSpec
 from joins.lookup.unjoined.expired import Snapshot, Verdicts
 from joins.plan.readable import EndOffsets
+from joins.spec import JoinSpec
 from teacup.base.now import wall_ms
 from teacup.kafka.log.broker_log import BrokerLog
 from tests.conftest import TopicFactory
@@ -99,7 +99,7 @@ def test_a_lookup_join_waits_for_its_store_and_has_a_row_for_its_unjoined_record
     )
     job = load_job(path)
     assert isinstance(job, JoinJob)
-    assert isinstance(job.spec, LookupSpec)
+    assert isinstance(job.spec, JoinSpec)
     with closing(BrokerLog(left, kafka)) as log:
         first = begin(job.spec, EndOffsets(wall_ms(), log.ends(), {}), log, {CONSUMER: "c", STORE: "s"})
     committed(tmp_path / "l", first.to_json())

@@ -24,7 +24,7 @@ from deploy.jobfile.job import JoinJob
 from deploy.jobfile.load import load_job
 from deploy.jobs.rewind.backfill import backfill
 from deploy.jobs.rewind.rewind import Rewinding, WrittenRows, rewind, undo
-from joins.spec import Format, JoinSpec, Policy, Side
+from joins.spec import Format, JoinSpec, Policy, Right, Side
 from joins.testing import oracle
 from teacup.base.errors import ExitCode
 from teacup.base.times import iso
@@ -365,10 +365,13 @@ class Rewound:
         spec = JoinSpec(
             name="oracle",
             left=Side(topic=self.topics["left"], disorder_ms=0, format=Format.JSON),
-            right=Side(topic=self.topics["right"], disorder_ms=0),
-            before_ms=BEFORE_MS,
-            after_ms=0 if join["after"] == "0s" else AFTER_MS,
-            policy=self.policy,
+            right=Right(
+                topic=self.topics["right"],
+                disorder_ms=0,
+                before_ms=BEFORE_MS,
+                after_ms=0 if join["after"] == "0s" else AFTER_MS,
+                policy=self.policy,
+            ),
             kafka=self.kafka,
         )
         rows = oracle.join(history(spec, self.traffic.left, self.traffic.right), spec)

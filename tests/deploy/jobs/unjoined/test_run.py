@@ -34,6 +34,7 @@ from teacup.kafka.log.broker_log import BrokerLog
 from teacup.kafka.write.writer import TopicWriter
 from tests.support import delay_server
 from tests.support.jobprocess import JobProcess, records
+from tests.support.making import changed
 from tests.support.provenance import batch_of, header, right_of
 from tests.support.sparkjoin import Put, history, produce
 from tests.support.storage_process import TOKEN, client, server_process
@@ -325,7 +326,7 @@ def test_one_run_at_a_time_and_a_join_that_has_begun(job, by_hand, caplog):
     by_hand(NOW_MS)
     with checkpoint_lock(folder_of(job.checkpoint)):
         beside_another = ran(job)
-    other = replace(job, spec=replace(job.spec, before_ms=7))
+    other = replace(job, spec=changed(job.spec, before_ms=7))
 
     assert before_it_began == ExitCode.CHECKPOINT
     assert "has committed a batch?" in caplog.text

@@ -275,7 +275,7 @@ def test_nothing_that_may_match_lies_before_the_start(data):
     times = [e.time_ms for e in history.left.records() if not e.is_future(spec.max_future_skew_ms)]
     start = data.draw(st.sampled_from(["earliest", "latest", *times]))
     spec = join_spec(
-        **{name: getattr(spec, name) for name in ("left", "right", "before_ms", "after_ms", "idle")},
+        **{name: getattr(spec, name) for name in ("left", "right", "idle")},
         producer_delay_ms=spec.producer_delay_ms,
         max_future_skew_ms=spec.max_future_skew_ms,
         start=start,
@@ -294,7 +294,8 @@ def test_nothing_that_may_match_lies_before_the_start(data):
         for e in lefts
         if e.offset >= left_from[e.partition]
         for r in rights
-        if r.partition == e.partition and e.time_ms - spec.before_ms <= r.time_ms <= e.time_ms + spec.after_ms
+        if r.partition == e.partition
+        and e.time_ms - spec.right.before_ms <= r.time_ms <= e.time_ms + spec.right.after_ms
     }
     assert not [(p, o) for p, o in needed if o < right_from[p]]
 

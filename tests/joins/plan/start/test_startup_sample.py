@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from joins.plan.start.startup_sample import Sample, nothing_in_common, sample_of
-from joins.spec import JoinSpec, Side
+from joins.spec import JoinSpec, Right, Side
 from teacup.kafka.log.point_reader import Record
 
 NOW_MS = 10_000
-SPEC = JoinSpec(name="j", left=Side(topic="clicks"), right=Side(topic="impressions"), before_ms=1_000)
+SPEC = JoinSpec(name="j", left=Side(topic="clicks"), right=Right(topic="impressions", before_ms=1_000))
 
 
 def sample(keys, out_of=None):
@@ -46,8 +46,9 @@ def test_records_without_keys_are_named():
     warning = nothing_in_common(SPEC, sample([None] * 3), sample(named(b"b", 3)))
     assert warning is not None
     assert "left 'clicks' has a join key at 'kafka'" in warning
-    left, right = (Side(topic=topic, key=("$.user", "header:h"), format="json") for topic in ("clicks", "impressions"))
-    spec = JoinSpec(name="j", left=left, right=right, before_ms=1_000)
+    keyed = {"key": ("$.user", "header:h"), "format": "json"}
+    right = Right(topic="impressions", before_ms=1_000, **keyed)
+    spec = JoinSpec(name="j", left=Side(topic="clicks", **keyed), right=right)
     warning = nothing_in_common(spec, sample(named(b"b", 3)), sample([None]))
     assert warning is not None
     assert "right 'impressions' has a join key at '[$.user, header:h]'" in warning

@@ -9,15 +9,14 @@ import pyarrow as pa
 from joins.batch.state import PartitionRange
 from joins.read.batch_reader import Range
 from joins.rows.frames import CHUNK_BYTES
-from joins.spec import JoinPath, JoinSpec, Side
+from joins.spec import JoinPath, JoinSpec, Right, Side
 from joins.window.shuffle.pieces import Content, Fetch, ShuffledPart
 from teacup.kafka.read.fetch import SCHEMA
 
 SPEC = JoinSpec(
     name="divided",
     left=Side(topic="left", format="json"),
-    right=Side(topic="right", format="json"),
-    before_ms=1_000,
+    right=Right(topic="right", format="json", before_ms=1_000),
     path=JoinPath.SHUFFLED,
     buckets=4,
 )

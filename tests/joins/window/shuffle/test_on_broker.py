@@ -14,13 +14,14 @@ import pytest
 from joins.batch.handover import Handover
 from joins.errors import NotCoPartitioned
 from joins.plan.start.copartition import murmur2, with_path
-from joins.spec import JoinPath, JoinSpec, Policy, Side
+from joins.spec import JoinPath, JoinSpec, Policy, Right, Side
 from joins.testing import oracle
 from joins.window import backup
 from teacup.base.errors import ExitCode
 from teacup.base.now import wall_ms
 from tests.support.driving import Driven
 from tests.support.jobprocess import JobProcess, records
+from tests.support.making import changed
 from tests.support.morepartitions import add_partitions
 from tests.support.provenance import left_of, right_of
 from tests.support.sparkjoin import Put, history, produce, run_of_all, running
@@ -34,9 +35,7 @@ def spec(kafka: dict[str, str], topic_factory: Any) -> JoinSpec:
     return JoinSpec(
         name="shuffled",
         left=Side(topic=topic_factory(LEFT, prefix="left"), disorder_ms=0),
-        right=Side(topic=topic_factory(RIGHT, prefix="right"), disorder_ms=0),
-        before_ms=2_000,
-        after_ms=1_000,
+        right=Right(topic=topic_factory(RIGHT, prefix="right"), disorder_ms=0, before_ms=2_000, after_ms=1_000),
         producer_delay_ms=1_000,
         watermark_every_ms=200,
         kafka=kafka,
@@ -67,7 +66,7 @@ def by_key(partitions: int, start_ms: int) -> list[Put]:
 def test_a_backlog_equals_the_oracle(spark: Any, spec: JoinSpec, tmp_path: Path) -> None:
     """The path is chosen by itself, as the numbers of partitions differ; a restart divides it otherwise, with nothing
     left of the window's files."""
-    spec = replace(spec, policy=Policy.ALL, max_records=300)
+    spec = changed(spec, max_records=300, policy=Policy.ALL)
     left, right = backlog(wall_ms() - 600_000)
     put(spec, left, right)
 
@@ -86,7 +85,10 @@ def test_a_backlog_equals_the_oracle(spark: Any, spec: JoinSpec, tmp_path: Path)
 
 def test_a_machine_without_the_windows_fetches_them(spec: JoinSpec, tmp_path: Path) -> None:
     """From the copies of another one; what they end before, it reads from Kafka."""
-    spec, copies = with_path(replace(spec, before_ms=20_000, max_records=200)), tmp_path / "copies"
+    spec, copies = (
+        with_path(changed(spec, max_records=200, before_ms=20_000)),
+        tmp_path / "copies",
+    )
     left, right = backlog(wall_ms() - 600_000)
     put(spec, left, right)
     run = Driven(spec, tmp_path, copies=str(copies))
@@ -207,7 +209,7 @@ def test_clicks_find_their_impressions_whatever_the_topics_are_keyed_by(
     """Clicks by user in 6 partitions, impressions by impression in 8; a click that names none is unmatched."""
     start_ms = wall_ms() - 60_000
     clicks, impressions = topic_factory(6, prefix="clicks"), topic_factory(8, prefix="impressions")
-    spec = replace(
+    spec = changed(
         spec,
         left=Side(topic=clicks, disorder_ms=0, format="json", key="$.impression_id"),
         right=Side(topic=impressions, disorder_ms=0, format="json"),

@@ -12,7 +12,7 @@ from joins.errors import DataLoss
 from joins.plan.source import PrefetchedPlan
 from joins.plan.sync_bolt import Planned
 from joins.rows.buckets import buckets_of
-from joins.spec import JoinSpec, Side
+from joins.spec import JoinSpec, Right, Side
 from joins.testing.history import Event, History, TopicHistory
 from joins.testing.simulation import Simulation
 from joins.window.shuffle.pieces import Content, Piece, failure_pieces, parts_of
@@ -56,8 +56,7 @@ def test_a_part_that_got_no_record_of_a_batch_is_restored(key: str) -> None:
     spec = JoinSpec(
         name="parts",
         left=Side(topic="left", disorder_ms=0),
-        right=Side(topic="right", disorder_ms=0, key=key),
-        before_ms=50,
+        right=Right(topic="right", disorder_ms=0, key=key, before_ms=50),
         producer_delay_ms=10,
         outliers=0,
         path="shuffled",

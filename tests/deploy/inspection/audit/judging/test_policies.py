@@ -2,7 +2,6 @@
 
 from collections import defaultdict
 from contextlib import closing
-from dataclasses import replace
 
 import duckdb
 import polars as pl
@@ -18,13 +17,13 @@ from joins.errors import SpecError
 from joins.spec import Policy
 from joins.window.window import Window
 from teacup.base.times import EARLIEST_MS
-from tests.support.making import frame, join_spec, rows, slice_of
+from tests.support.making import changed, frame, join_spec, rows, slice_of
 
 SPEC = join_spec(before_ms=5, after_ms=3)
 
 
 def by_window(policy, lefts, rights):
-    window, found = Window(replace(SPEC, policy=policy)), defaultdict(set)
+    window, found = Window(changed(SPEC, policy=policy).right), defaultdict(set)
     window.add(slice_of(rights))
     for made in window.join(frame(lefts), late=False, expiry_ms=EARLIEST_MS):
         names = ("left_partition", "left_offset", "right_partition", "right_offset")

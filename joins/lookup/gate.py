@@ -1,7 +1,7 @@
-"""What a lookup join is, and what its left may rely on. Pure.
+"""What the report of a store's feeder means for left. Pure.
 
-A lookup join is a join (`joins.spec`) whose right is in a store (`StorageApi`), while another system reports how far it
-is stored (`DelayApi`). `judge` decides what such a report means for left:
+Right is in a store (`joins.right_source.Store`), and another system reports how far. `judge` decides what such a report
+means for left:
 
     ok, caught_up        Every right record below `consumed_until` is stored: this is the watermark.
     unknown, stale       Nothing new is known. What was known remains true, because stored records stay stored.
@@ -15,105 +15,11 @@ A verdict that holds left says why and since when, in words for people.
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping
-from dataclasses import InitVar, dataclass, field
-from typing import Annotated, Literal
+from dataclasses import dataclass
 
 from datadelay.model import Delay, DelayState
 from datadelay.watermark import UNKNOWN
-from joins.errors import SpecError
-from joins.spec import IDENTITY, IDENTITY_IF_SET, JoinSpec, Timeout, Url
-from joins.spec_base import DurationArgs, identity_of
-from teacup.base.fields import Between, Count, Text, coerce_fields
 from teacup.base.times import LATEST_MS, iso
-
-PerRequest = Annotated[int, Between("a whole number, 1 to 10000", least=1, most=10_000)]
-"""Keys or items per request. The storage API accepts 10,000, unless its `max_items` says otherwise."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class StoreAddress(DurationArgs):
-    """Address of the storage API and a namespace, where a feeder writes and a lookup join reads. repr hides the token.
-
-    ca_bundle          file of the CA certificates to trust; None: the system's
-    requests_at_once   concurrent requests per task
-    """
-
-    url: Url
-    namespace: Text
-    token: Text | None = field(default=None, repr=False)
-    ca_bundle: Text | None = None
-    connect_timeout_s: Timeout = 2.0
-    connect_timeout: InitVar[str | None] = None
-    read_timeout_s: Timeout = 10.0
-    read_timeout: InitVar[str | None] = None
-    requests_at_once: Count = 4
-
-    def __post_init__(self, *durations: str | None) -> None:
-        self.take_texts(durations, "storage {}")
-        coerce_fields(self, SpecError, "storage {}")
-
-
-@dataclass(frozen=True, kw_only=True)
-class DelayApi(DurationArgs):
-    """The Data Delay API, and its name for the consumer that feeds the store; that consumer's topic is right's."""
-
-    url: Url
-    consumer: Text
-    token: Text | None = field(default=None, repr=False)
-    ca_bundle: Text | None = None
-    connect_timeout_s: Timeout = StoreAddress.connect_timeout_s
-    connect_timeout: InitVar[str | None] = None
-    read_timeout_s: Timeout = 5.0
-    read_timeout: InitVar[str | None] = None
-
-    def __post_init__(self, *durations: str | None) -> None:
-        self.take_texts(durations, "delay {}")
-        coerce_fields(self, SpecError, "delay {}")
-
-
-UnreachableFor = Annotated[float, Between("a number of seconds, 0 or more", least=0)]
-OnExpired = Literal["stop", "unmatched"]
-
-
-@dataclass(frozen=True, kw_only=True)
-class StorageApi(StoreAddress):
-    """The storage API and the namespace that the feeder writes to.
-
-    keys_per_request, requests_at_once   how each task looks up a batch's keys
-    unreachable_for_s                    how long a task waits for a failing store before its batch fails and is retried
-    """
-
-    keys_per_request: PerRequest = 5_000
-    unreachable_for_s: UnreachableFor = 300.0
-    unreachable_for: InitVar[str | None] = None
-
-
-@dataclass(frozen=True, kw_only=True)
-class LookupSpec(JoinSpec):
-    """One lookup join. `producer_delay_ms` and `idle` apply to left only; right's are configured in the collector.
-
-    on_expired             what happens to left records whose window starts before what the store still keeps: "stop",
-                           or "unmatched" (reason `no_longer_stored`)
-    accepted_generations   generations of the feeder or the store, besides those that the checkpoint started with
-    right_is_judged        unjoined right records are reported (`joins.lookup.unjoined.expired`), so late left records
-                           do not match them
-    """
-
-    storage: StorageApi
-    delay: DelayApi
-    on_expired: OnExpired = "stop"
-    accepted_generations: tuple[Text, ...] = ()
-    right_is_judged: bool = False
-
-    def __post_init__(self, *durations: str | None) -> None:
-        super().__post_init__(*durations)
-        if self.complete:
-            raise SpecError("complete: how far right is stored, the Data Delay API says: it is for the in-memory join")
-
-    def identity(self) -> dict[str, object]:
-        """Returns the values that a checkpoint is bound to. URLs may change: the generations identify the store."""
-        return identity_of(self, (*IDENTITY, "delay.consumer", "storage.namespace"), IDENTITY_IF_SET)
-
 
 CONSUMER, STORE = "generation.consumer", "generation.store"
 """The names of the generations in the identity of every batch plan."""
