@@ -230,7 +230,7 @@ class _Request(BaseHTTPRequestHandler):
             return Answer.text("this server answers to its own address only", HTTPStatus.MISDIRECTED_REQUEST)
         route = self.server.routes.get(asked.path)
         if route is None:
-            known = sorted(path for path in self.server.routes if not path.startswith("/jobs/"))
+            known = sorted({"/jobs/NAME/" if path.startswith("/jobs/") else path for path in self.server.routes})
             return Answer.text(f"not found; there is {', '.join(known)}", HTTPStatus.NOT_FOUND)
         headers = {name.lower(): value for name, value in self.headers.items()}
         try:

@@ -141,7 +141,8 @@ def test_the_page_lists_them_and_each_has_its_own(board: Board) -> None:
 
     board.forget("two")
 
-    assert asked(board.server, f"/{rows[1]['page']}")[0] == 404
+    status, body, *_ = asked(board.server, f"/{rows[1]['page']}")
+    assert (status, "/jobs/NAME/" in body) == (404, True)
     assert asked(board.server, "/readyz")[:2] == (200, "one: running\n")
 
 
