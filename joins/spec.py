@@ -7,7 +7,7 @@ included. All times and durations are int64 milliseconds; a duration may be give
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import InitVar, dataclass, field, replace
+from dataclasses import InitVar, dataclass, field
 from enum import StrEnum
 from importlib.util import find_spec
 from typing import Annotated, Generic, Literal, TypeVar
@@ -231,6 +231,7 @@ class Right(Side):
     before_ms    how much older than left a right record may be, both ends included
     after_ms     how much newer than left it may be; left waits that long
     policy       which of several matches
+    type         which rows are written; `semi` and `anti` keep no values of right
     max_wait_ms  how long left waits for a right topic whose watermark does not advance; None: for ever
     source       `Log()`: the join reads the topic; a `Store`: it looks up what a feeder stores (a lookup join)
     """
@@ -240,9 +241,23 @@ class Right(Side):
     after_ms: Millis = 0
     after: InitVar[str | None] = None
     policy: Policy = Policy.NEAREST
+    type: JoinType = JoinType.LEFT
     max_wait_ms: Wait | None = None
     max_wait: InitVar[str | None] = None
     source: Log | Store = field(default_factory=Log)
+
+    def __post_init__(self, *durations: str | None) -> None:
+        super().__post_init__(*durations)
+        if not self.type.left_alone:
+            return
+        if self.policy is Policy.ALL:
+            raise SpecError(
+                f"policy: 'all' gives a row for each pair, and type '{self.type}' asks only whether there is one; "
+                "choose another policy"
+            )
+        if self.keep:
+            raise SpecError(f"right.keep: rows of type '{self.type}' hold left alone; remove it, or give type 'inner'")
+        object.__setattr__(self, "keep", ())
 
     @property
     def store(self) -> Store:
@@ -292,7 +307,7 @@ IDENTITY = (
     "outliers",
 )
 """The values that decide the rows of a join; its checkpoint is bound to them."""
-OF_RIGHT = {name: f"right.{name}" for name in ("before_ms", "after_ms", "policy")}
+OF_RIGHT = {name: f"right.{name}" for name in ("before_ms", "after_ms", "policy", "type")}
 """Where those are that are named differently from where they are."""
 IDENTITY_IF_SET = {"left.tombstones": None, "right.tombstones": None, "type": JoinType.LEFT}
 """The same, for values that are left out if they are these defaults."""
@@ -306,7 +321,6 @@ RECORDS_PER_BATCH, RECORDS_OF_A_BUCKET, MOST_RECORDS_PER_BATCH = 1_000_000, 90_0
 class JoinSpec(DurationArgs, BothSides[Side]):
     """One join. Each duration is a number (`max_future_skew_ms=1_000`) or a text as in a job file.
 
-    type             which rows are written; `semi` and `anti` keep no values of right
     start            where left starts in a new checkpoint: "earliest", "latest", epoch milliseconds, or the offset of
                      each partition (a partition without one starts at its first record)
     max_records      the soft limit of records (left and right together) per batch; None: `records_of_batch`
@@ -330,7 +344,6 @@ class JoinSpec(DurationArgs, BothSides[Side]):
     name: JobName
     left: Side
     right: Right
-    type: JoinType = JoinType.LEFT
     producer_delay_ms: Millis = PRODUCER_DELAY_MS
     producer_delay: InitVar[str | None] = None
     max_future_skew_ms: Millis = MAX_FUTURE_SKEW_MS
@@ -356,8 +369,6 @@ class JoinSpec(DurationArgs, BothSides[Side]):
             raise SpecError(f"right.topic: {self.right.topic!r} is left's topic as well; a join needs two topics")
         if self.left.keep is not None:
             raise SpecError("left.keep is not allowed: left records are never stored; give right.keep")
-        if self.type.left_alone:
-            self._leave_right_out()
         if self.complete and self.right.source.is_stored:
             raise SpecError("complete: how far right is stored, the Data Delay API says: it is for the in-memory join")
         if self.path is JoinPath.DIRECT and self.buckets is not None:
@@ -371,16 +382,6 @@ class JoinSpec(DurationArgs, BothSides[Side]):
                 f"right.key: {self.right.key!r} has {parts[1]} part(s), left.key {self.left.key!r} has {parts[0]}: no "
                 "key could be equal; give both sides the same number, in the same order"
             )
-
-    def _leave_right_out(self) -> None:
-        if self.right.policy is Policy.ALL:
-            raise SpecError(
-                f"policy: 'all' gives a row for each pair, and type '{self.type}' asks only whether there is one; "
-                "choose another policy"
-            )
-        if self.right.keep:
-            raise SpecError(f"right.keep: rows of type '{self.type}' hold left alone; remove it, or give type 'inner'")
-        object.__setattr__(self, "right", replace(self.right, keep=()))
 
     @property
     def span_ms(self) -> int:

@@ -57,7 +57,7 @@ def window_join(
     joined = result_frame(
         spark, with_path(spec), JoinControl(windows=windows, copied=window_backup is not None), windows, window_backup
     )
-    hidden = ["late", "skipped", *spec.type.left_out, *(() if unjoined else ("unjoined",))]
+    hidden = ["late", "skipped", *spec.right.type.left_out, *(() if unjoined else ("unjoined",))]
     return joined.where(~joined.outcome.isin(hidden))
 
 
@@ -70,7 +70,7 @@ def lookup_join(spark: SparkSession, spec: JoinSpec) -> DataFrame:
     """
     assert spec.right.store, "raises SpecError for a join of another kind"
     rows = result_frame(spark, spec)
-    return rows.where(~rows.outcome.isin("skipped", *spec.type.left_out))
+    return rows.where(~rows.outcome.isin("skipped", *spec.right.type.left_out))
 
 
 @dataclass(frozen=True, slots=True)

@@ -8,6 +8,5 @@ lookup_findings.py  checks the two APIs of a lookup join or a feeder, and what a
 machine.py          what a job needs on this machine: Java, a user with a name, folders, Spark's master
 preview.py          joins the first left records without writing anything
 samples.py          samples keys and times of the records that a job reads
-to_the_end.py       what a job that reads to the end and stops waits for
 uses.py             what a job or a command does at the brokers: the least that must be granted
 """

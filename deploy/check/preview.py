@@ -139,8 +139,9 @@ def shown(job: JoinJob, found: Preview) -> Iterator[str]:
     said = {outcome: f"{outcome} {count:,}{_why(found, outcome)}" for outcome, count in sorted(found.rows.items())}
     results = [said.pop(outcome) for outcome in ("matched", "unmatched") if outcome in said]
     yield f"  match rate {rate}: {', '.join(results)}; late left records {found.late:,}"
-    if left_out := sum(found.rows[outcome] for outcome in spec.type.left_out):
-        yield f"  of these {left_out:,} are not written: `type: {spec.type}` leaves {spec.type.left_out[0]} ones out"
+    kind = spec.right.type
+    if left_out := sum(found.rows[outcome] for outcome in kind.left_out):
+        yield f"  of these {left_out:,} are not written: `type: {kind}` leaves {kind.left_out[0]} ones out"
     if said:
         yield f"  beside these rows, of both sides: {', '.join(said.values())}"
     if len(apart := pl.concat(found.apart_ms)):

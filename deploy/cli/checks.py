@@ -45,7 +45,7 @@ def check_several(places: Sequence[Path], assignments: Sequence[str], *, connect
 
 def checked(job_file: Path, job: CommonJob, *, connect: bool, preview: bool) -> ExitCode:
     """Prints the findings about a job whose file is valid."""
-    from deploy.check.to_the_end import what_a_run_waits_for
+    from deploy.check.checks import what_a_run_waits_for
 
     typer.echo(f"{job_file} is valid")
     if (said := what_a_run_waits_for(job)) is not None:

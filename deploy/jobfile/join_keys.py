@@ -45,7 +45,7 @@ class MatchKeys(Keys):
         "one row per pair",
     )
     type: JoinType = from_spec(
-        JoinSpec,
+        Right,
         "type",
         description="which rows are written: `left` each left record, matched or not; `inner` matched ones; `semi` "
         "matched ones without the right record; `anti` unmatched ones. What is left out is counted; `semi` and `anti` "

@@ -255,7 +255,7 @@ def gather(spec: JoinSpec, batches: Sequence[DeliveredBatch[BucketSummary]], sec
         newest_ms={side: _known(max(summary.newest_ms.get(side, UNKNOWN) for summary in summaries)) for side in SIDES},
         slowest={side: next(iter(stragglers(known)), NO_ONE) for side, known in watermarks_ms.items() if known},
         replayed=sum(batch.delivered_before for batch in batches),
-        left_out=sum(joined.get(outcome, 0) for outcome in spec.type.left_out),
+        left_out=sum(joined.get(outcome, 0) for outcome in spec.right.type.left_out),
         presumed=sum(summary.presumed for summary in summaries),
         effort=Effort.of(
             [batch.seconds for batch in batches] + [summary.seconds for summary in summaries],

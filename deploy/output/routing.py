@@ -127,9 +127,9 @@ class Router:
 
     def _of_type(self, results: pl.DataFrame) -> npt.NDArray[np.bool_]:
         """Returns which results the join's type does not leave out."""
-        if not self._spec.type.left_out:
+        if not self._spec.right.type.left_out:
             return np.ones(len(results), np.bool_)
-        return results["outcome"].is_in(self._spec.type.outcomes).to_numpy()
+        return results["outcome"].is_in(self._spec.right.type.outcomes).to_numpy()
 
     def _write_results(self, results: pl.DataFrame) -> None:
         output = self._output
@@ -205,7 +205,7 @@ def _headers(batch: BatchTag) -> HeaderPlan:
 def envelope(spec: JoinSpec) -> Text:
     """Returns the envelope of a row (`joins.rows.frames.ROW` and `HAS_RIGHT`) about a left record."""
     right: Text = (TextPiece("null"),)
-    if not spec.type.left_alone:
+    if not spec.right.type.left_alone:
         of_right = _side(spec, "right")
         right = (
             *(TextPiece(piece.text, piece.column, piece.form, where=HAS_RIGHT) for piece in of_right),

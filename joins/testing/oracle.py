@@ -48,7 +48,7 @@ class Result:
 
 def join(history: History, spec: JoinSpec) -> list[Result]:
     """Returns the rows to write, ordered by left's partition and offset, then by the policy's rank."""
-    return [row for row in made(history, spec) if row.outcome in spec.type.outcomes]
+    return [row for row in made(history, spec) if row.outcome in spec.right.type.outcomes]
 
 
 def made(history: History, spec: JoinSpec) -> list[Result]:

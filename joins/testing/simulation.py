@@ -346,7 +346,7 @@ class Simulation(BothSides[SimulatedLog]):
             match row["outcome"]:
                 case "matched" | "unmatched":
                     self.run.newest_left_ms = max(self.run.newest_left_ms, row["left_time"])
-                    if row["outcome"] in self.spec.type.outcomes:
+                    if row["outcome"] in self.spec.right.type.outcomes:
                         self.run.results.append(Result(*left, *right, row["outcome"], row["reason"]))
                 case "unjoined":
                     self.run.unjoined.append(right)

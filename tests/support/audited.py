@@ -85,7 +85,7 @@ def write(written: Written, spec: JoinSpec, rows: pl.DataFrame) -> None:
     if main.any():
         results = rows_where(rows, main)
         out = outgoing_results(spec, OUTPUT, results, TAG)
-        written.add("rows", out.where(results["outcome"].is_in(spec.type.outcomes).to_numpy()))
+        written.add("rows", out.where(results["outcome"].is_in(spec.right.type.outcomes).to_numpy()))
         alone = is_null(results["right_offset"])
         if alone.any():
             written.add("unmatched", out.where(alone))
@@ -170,7 +170,7 @@ class Audited:
         scope = replace(
             AuditScope(
                 policy=spec.right.policy,
-                type=spec.type,
+                type=spec.right.type,
                 before_ms=spec.right.before_ms,
                 after_ms=spec.right.after_ms,
                 from_ms=EARLIEST,

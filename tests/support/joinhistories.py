@@ -65,7 +65,7 @@ def check_rows_of_others(history, simulation, run):
     )
     assert not of_other_records(history, run.late)
     for event in history.left.records():
-        if not spec.type.left_out:
+        if not spec.right.type.left_out:
             assert rows[event.partition, event.offset] + dead["left", event.partition, event.offset] >= 1
         assert not (rows[event.partition, event.offset] and dead["left", event.partition, event.offset])
         found = {r.right for r in run.results if (r.left_partition, r.left_offset) == (event.partition, event.offset)}

@@ -101,7 +101,7 @@ def bounds() -> st.SearchStrategy[Bounds]:
     return segments().map(lambda made: made[0])
 
 
-OF_RIGHT = {"before_ms", "before", "after_ms", "after", "policy", "max_wait_ms", "max_wait", "source"}
+OF_RIGHT = {"before_ms", "before", "after_ms", "after", "policy", "type", "max_wait_ms", "max_wait", "source"}
 OF_STORE = {"storage", "delay", "on_expired", "accepted_generations", "right_is_judged"}
 
 

@@ -146,7 +146,7 @@ class Simulated:
     def carry_out(self):
         """The rows of the last batch plan are the output's."""
         for row in self.join_batch():
-            if row["outcome"] in self.spec.type.outcomes:
+            if row["outcome"] in self.spec.right.type.outcomes:
                 names = ("left_partition", "left_offset", "right_partition", "right_offset", "outcome", "reason")
                 self.results.append(Result(*(row[name] for name in names)))
         return True

@@ -159,7 +159,7 @@ def scope_of(job: JoinJob, history: PlanHistory, found: Plan, earlier: Earlier, 
     lookup = spec.right.source.is_stored
     return AuditScope(
         policy=spec.right.policy,
-        type=spec.type,
+        type=spec.right.type,
         before_ms=spec.right.before_ms,
         after_ms=spec.right.after_ms,
         from_ms=from_ms,

@@ -315,9 +315,9 @@ class LeftAnswers:
             )
         else:
             deduced = self._by_plans(answer)
-            if deduced.outcome in self._spec.type.left_out:
-                self._of.note(f"it has no row: `type: {self._spec.type}` leaves {deduced.outcome} records out")
-            elif deduced.outcome is not Outcome.UNKNOWN or not self._spec.type.left_out:
+            if deduced.outcome in self._spec.right.type.left_out:
+                self._of.note(f"it has no row: `type: {self._spec.right.type}` leaves {deduced.outcome} records out")
+            elif deduced.outcome is not Outcome.UNKNOWN or not self._spec.right.type.left_out:
                 self._of.note(f"it has no row in {output}, and should have one: batch {answer.number} is done")
         return self._by_plans(answer)
 

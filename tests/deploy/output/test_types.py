@@ -14,10 +14,9 @@ from deploy.output.accounts import Accounts
 from deploy.output.routing import Router
 from joins.errors import SpecError
 from joins.rows.outgoing import Outgoing
-from joins.spec import JoinSpec, JoinType, Policy, Side
+from joins.spec import JoinSpec, JoinType, Policy, Right, Side
 from teacup.kafka.delivery.provenance import BatchTag
 from teacup.kafka.records.limits import TopicLimits
-from tests.support.making import joined
 from tests.support.tickets import rows_about
 
 ROWS = {
@@ -30,8 +29,8 @@ ROWS = {
 
 
 def spec_of(kind: JoinType, **changes: Any) -> JoinSpec:
-    sides = {"left": Side(topic="l"), "right": Side(topic="r")}
-    return joined(**{"name": "j", **sides, "before_ms": 1, "type": kind, **changes})
+    right = Right(**{"topic": "r", "before_ms": 1, "type": kind, **changes})
+    return JoinSpec(name="j", left=Side(topic="l"), right=right)
 
 
 def made() -> pl.DataFrame:
@@ -112,7 +111,7 @@ def test_right_values_are_not_kept_where_no_row_shows_them(kind: JoinType) -> No
     """And what asks for them is refused, with what to do."""
     assert spec_of(kind).right.keep == ()
     with pytest.raises(SpecError, match=r"right\.keep: rows of type '(semi|anti)' hold left alone; remove it"):
-        spec_of(kind, right=Side(topic="r", format="json", keep=("$.id",)))
+        spec_of(kind, format="json", keep=("$.id",))
     with pytest.raises(SpecError, match="policy: 'all' gives a row for each pair"):
         spec_of(kind, policy=Policy.ALL)
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from datadelay import publish
 from joins.errors import DataLoss
-from joins.lookup import spec as lookupspec
+from joins.lookup import gate
 from joins.plan import clock_checks
 from joins.plan.clock_checks import PlanClock
 from joins.testing import oracle
@@ -96,7 +96,7 @@ def believe_planners(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def believe_collectors(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(publish, "_refuse_future", lambda *_: None)
-    monkeypatch.setattr(lookupspec, "CLOCK_TOLERANCE_MS", 10**15)
+    monkeypatch.setattr(gate, "CLOCK_TOLERANCE_MS", 10**15)
 
 
 def believe_the_api(monkeypatch: pytest.MonkeyPatch) -> None:

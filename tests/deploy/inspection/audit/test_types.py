@@ -34,7 +34,7 @@ def name_another_left(rows: Topic, _: AuditedSimulation) -> None:
 
 def write_what_is_left_out(rows: Topic, simulation: AuditedSimulation) -> None:
     made = pl.concat(simulation.frames)
-    rows += simulation.made_anew(made.filter(made["outcome"].is_in(simulation.spec.type.left_out))[:1])
+    rows += simulation.made_anew(made.filter(made["outcome"].is_in(simulation.spec.right.type.left_out))[:1])
 
 
 FAULTS = {
