@@ -33,6 +33,7 @@ from typing import Any, Protocol, TypeVar
 
 import psutil
 
+from joins.batch.state import BatchPlan
 from teacup.spark.checkpoint import SparkLogs
 
 QUARTER = 0.25
@@ -98,15 +99,16 @@ def progress_of_checkpoint(checkpoint: Path) -> list[Progress]:
     """Returns an entry per committed batch; understands the offsets of our join and of the rival's source."""
     found, logs = [], SparkLogs.at(str(checkpoint))
     for batch in logs.committed():
-        records = sum(_records_until(json.loads(end)) for end in logs.ends(batch) if end is not None)
+        records = sum(records_until(json.loads(end)) for end in logs.ends(batch) if end is not None)
         found.append(Progress((checkpoint / "commits" / str(batch)).stat().st_mtime, records))
     return sorted(found, key=lambda point: point.at_s)
 
 
-def _records_until(offset: Mapping[str, Any]) -> int:
+def records_until(offset: Mapping[str, Any]) -> int:
     """Adds up positions, which count records: the topics of a benchmark start at offset 0 and have no gaps."""
     if "buckets" in offset:
-        return sum(row[2] for bucket in offset["buckets"] for side in ("left", "right") for row in bucket[side])
+        buckets = BatchPlan.from_json(offset).buckets.values()
+        return sum(of.end for bucket in buckets for side in (bucket.left, bucket.right) for of in side.values())
     return sum(offset.get("positions", {}).values())
 
 
