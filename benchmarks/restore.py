@@ -53,10 +53,8 @@ def spec_of(work: Work, before_ms: int, buckets: int) -> JoinSpec:
 
 def ticket_at(spec: JoinSpec, end_ms: int) -> Ticket:
     """Returns the first bucket's ticket: both sides are read up to this time, and left is as far as that."""
-    expiry_ms, spacing_ms = (
-        earliest_right(spec.right, end_ms),
-        spec.right.before_ms // 4,
-    )  # as a batch plan keeps its bounds
+    expiry_ms = earliest_right(spec.right, end_ms)
+    spacing_ms = spec.right.before_ms // 4  # as a batch plan keeps its bounds
     times = [*range(BEGIN_MS, end_ms, spacing_ms), end_ms]
     sides: dict[str, dict[int, PartitionRange]] = {}
     for side in ("left", "right"):

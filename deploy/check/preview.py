@@ -26,7 +26,7 @@ from joins.items import End, Rows
 from joins.plan.reader import JoinControl
 from joins.plan.start.copartition import with_path
 from joins.plan.wait_reasons import for_people
-from joins.spec import JoinSpec
+from joins.spec import RESULTS, JoinSpec
 from teacup.base.times import iso, written
 
 LEFTS = 1_000
@@ -71,7 +71,7 @@ class Preview:
             self.rows[outcome] += count
             if reason is not None:
                 self.reasons[outcome, reason] += count
-        results = rows.filter(pl.col("outcome").is_in(["matched", "unmatched"]))
+        results = rows.filter(pl.col("outcome").is_in(RESULTS))
         self.late += int(results["late"].sum())
         matched = rows.filter(pl.col("outcome") == "matched")
         self.apart_ms.append(matched["right_time"] - matched["left_time"])
@@ -137,7 +137,7 @@ def shown(job: JoinJob, found: Preview) -> Iterator[str]:
         return
     rate = "-" if found.match_rate is None else f"{found.match_rate:.1%}"
     said = {outcome: f"{outcome} {count:,}{_why(found, outcome)}" for outcome, count in sorted(found.rows.items())}
-    results = [said.pop(outcome) for outcome in ("matched", "unmatched") if outcome in said]
+    results = [said.pop(outcome) for outcome in RESULTS if outcome in said]
     yield f"  match rate {rate}: {', '.join(results)}; late left records {found.late:,}"
     kind = spec.right.type
     if left_out := sum(found.rows[outcome] for outcome in kind.left_out):

@@ -16,6 +16,7 @@ import numpy.typing as npt
 import polars as pl
 
 from joins.batch.handover import Handover
+from joins.spec import RESULTS
 
 Offsets = npt.NDArray[np.int64]
 Bits = npt.NDArray[np.uint8]
@@ -63,7 +64,7 @@ class RowsToKeep:
 
     def stay(self, rows: pl.DataFrame) -> npt.NDArray[np.bool_]:
         """Returns which rows (`joins.rows.frames.ROW`) not to write, as their results stay."""
-        results = rows["outcome"].is_in(["matched", "unmatched"]).to_numpy()
+        results = rows["outcome"].is_in(RESULTS).to_numpy()
         partitions = rows["left_partition"].fill_null(-1).to_numpy()
         offsets = rows["left_offset"].fill_null(-1).to_numpy()
         stays = np.zeros(len(rows), np.bool_)

@@ -18,13 +18,14 @@ import polars as pl
 from deploy.jobfile.job import Select
 from joins.items import C, Item, Rows
 from joins.rows.frames import in_chunks
+from joins.spec import RESULTS
 from teacup.spark.errors import SessionRefused
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
 
 PARTS = ("key", "value", "headers")
-RESULT = "outcome in ('matched', 'unmatched')"
+RESULT = f"outcome in {RESULTS}"
 
 
 def with_selected(frame: DataFrame, select: Select, added: Mapping[str, str]) -> DataFrame:
@@ -75,7 +76,7 @@ def selected(items: Iterable[Item[C]]) -> Iterator[Item[C]]:
 def flattened(rows: pl.DataFrame) -> pl.DataFrame:
     """Returns the plain values, and which expression `failed`."""
     columns = {part: pl.col(f"out_{part}") for part in PARTS}
-    result = pl.col("outcome").is_in(["matched", "unmatched"])
+    result = pl.col("outcome").is_in(RESULTS)
     failed = pl.coalesce(*(pl.when(result & column.is_null()).then(pl.lit(part)) for part, column in columns.items()))
     return rows.with_columns(
         failed=failed, **{f"out_{part}": column.struct.field("v") for part, column in columns.items()}

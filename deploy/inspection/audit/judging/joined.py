@@ -323,14 +323,14 @@ def _wrong(db: AuditTables, scope: AuditScope) -> None:
 
 def _left_out(db: AuditTables, scope: AuditScope) -> None:
     """Finds rows that the join's type leaves out."""
-    for outcome in scope.type.left_out:
-        db.run(
-            f"""
-            INSERT INTO faults SELECT 'wrong outcome', 'output', spot, pos, rpos, NULL, t,
-                'it is {outcome}, and `type: {scope.type}` leaves such rows out'
-            FROM judgements WHERE NOT older AND {_is_left_out(scope)}
-            """
-        )
+    db.run(
+        f"""
+        INSERT INTO faults SELECT 'wrong outcome', 'output', spot, pos, rpos, NULL, t,
+            'it is ' || CASE WHEN matched > 0 THEN 'matched' ELSE 'unmatched' END
+                || ', and `type: {scope.type}` leaves such rows out'
+        FROM judgements WHERE NOT older AND {_is_left_out(scope)}
+        """
+    )
 
 
 def _is_left_out(scope: AuditScope) -> str:
