@@ -13,7 +13,7 @@ from deploy.cli.audits import audit
 from deploy.cli.checks import check_several, checked, service_of
 from deploy.cli.commands import Assignments, Commands, JobFile, loaded, log_look
 from deploy.cli.offsets import offsets_app
-from deploy.cli.runs import move_of, run_file, run_files, run_job, unjoined_of
+from deploy.cli.runs import move_of, run_file, run_files, run_job, stop_of, unjoined_of
 from deploy.cli.services import delay_app, dev_app, storage_app
 from deploy.cli.status import status
 from deploy.jobfile.kinds import KINDS
@@ -108,10 +108,10 @@ def run(
     given = [*(assignments or ()), *(() if metrics_port is None else (f"metrics.port={metrics_port}",))]
     consent = {"take_over": take_over, "accept_sample": accept_sample}
     if len(job_files) == 1 and not job_files[0].is_dir():
-        raise typer.Exit(run_file(job_files[0], **consent, standby=standby, assignments=given, stop=context.obj))
+        raise typer.Exit(run_file(job_files[0], stop_of(context), **consent, standby=standby, assignments=given))
     if standby:
         raise typer.BadParameter("give one job file: jobs that share a process have no standby", param_hint="--standby")
-    raise typer.Exit(run_files(job_files, **consent, strict=strict, assignments=given, stop=context.obj))
+    raise typer.Exit(run_files(job_files, stop_of(context), **consent, strict=strict, assignments=given))
 
 
 @app.command(epilog=_CODES, rich_help_panel="Jobs")
@@ -173,6 +173,7 @@ def move(
 
 @app.command(epilog=_CODES, rich_help_panel="Jobs")
 def rewind(
+    context: typer.Context,
     job_file: JobFile,
     to: Annotated[
         str | None, typer.Option("--to", metavar="TIME", help="the time to go back to; ISO 8601 with a zone")
@@ -212,7 +213,8 @@ def rewind(
     asked = RewindRequest(to=to, written=written, into=into, until=until, undo=undo, dry_run=dry_run)
     asked.check()
     given = assignments or ()
-    raise typer.Exit(rewind_of(loaded(job_file, given), job_file, asked, given, run=run_job))
+    job = loaded(job_file, given)
+    raise typer.Exit(rewind_of(job, job_file, asked, given, run=lambda job: run_job(job, stop_of(context))))
 
 
 @app.command(epilog=_CODES, rich_help_panel="Jobs")
@@ -230,7 +232,7 @@ def unjoined(
     assignments: Assignments = None,
 ) -> None:
     """Find right records of a lookup join that no output row has or ever will; made for cron."""
-    raise typer.Exit(unjoined_of(job_file, start, assignments or (), context.obj))
+    raise typer.Exit(unjoined_of(job_file, stop_of(context), start, assignments or ()))
 
 
 @app.command(epilog="Exit codes:\n\n" + listed(OF_EXPLAIN), rich_help_panel="Jobs")

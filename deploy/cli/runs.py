@@ -25,26 +25,26 @@ if TYPE_CHECKING:
 _HANGUP = "SIGHUP: %s goes on; restart it to apply changes of its file"
 
 
+def stop_of(context: typer.Context) -> Stop:
+    """Returns what has caught signals since the process began; if nothing has, they are caught from now on."""
+    return context.obj or context.with_resource(Stop())
+
+
 def run_file(
     job_file: Path,
+    stop: Stop,
     *,
     take_over: bool = False,
     accept_sample: bool = False,
     standby: bool = False,
     assignments: Sequence[str] = (),
-    stop: Stop | None = None,
 ) -> ExitCode:
     """Runs the job in a file; errors are reported on standard error and determine the exit code.
 
     take_over, accept_sample   as for `teacup run`
     standby      run once no other process does
     assignments  `key=value`, which override the file
-    stop         has caught signals since the process began; None: they are caught from now on
     """
-    if stop is None:
-        with Stop() as own:
-            asked = {"take_over": take_over, "accept_sample": accept_sample, "standby": standby}
-            return run_file(job_file, **asked, assignments=assignments, stop=own)
     job = loaded(job_file, assignments)
     if job is None:
         return ExitCode.BAD_JOB_FILE
@@ -54,16 +54,13 @@ def run_file(
 
 def run_job(
     job: CommonJob,
-    stop: Stop | None = None,
+    stop: Stop,
     *,
     take_over: bool = False,
     accept_sample: bool = False,
     standby: bool = False,
 ) -> ExitCode:
     """Runs a job like `run_file`; logging must be set up."""
-    if stop is None:
-        with Stop() as own:
-            return run_job(job, own, take_over=take_over, accept_sample=accept_sample, standby=standby)
     stop.speak()
     from deploy.jobs.runner import run
     from deploy.kinds.job_kind import kind_of
@@ -89,18 +86,14 @@ def run_job(
 
 def run_files(
     places: Sequence[Path],
+    stop: Stop,
     *,
     take_over: bool = False,
     accept_sample: bool = False,
     strict: bool = False,
     assignments: Sequence[str] = (),
-    stop: Stop | None = None,
 ) -> ExitCode:
     """Runs the jobs of files and folders in one process; the rest as in `run_file`. strict: all or nothing."""
-    consent = {"take_over": take_over, "accept_sample": accept_sample}
-    if stop is None:
-        with Stop() as own:
-            return run_files(places, **consent, strict=strict, assignments=assignments, stop=own)
     from deploy.jobfile.load import load_files
     from deploy.jobfile.shared_process import Running, jobs_of
 
@@ -125,7 +118,7 @@ def run_files(
         return load_files(places, assignments, running, strict=strict)
 
     def made(job: CommonJob) -> JobKind:
-        return kind_of(job, **consent)
+        return kind_of(job, take_over=take_over, accept_sample=accept_sample)
 
     def carry_out(job: CommonJob, request: StopRequest, share: JobShare) -> ExitCode:
         with (
@@ -145,13 +138,8 @@ def run_files(
         return Several(files, read, carry_out, session, stop, NoBoard() if board is None else board).run()
 
 
-def unjoined_of(
-    job_file: Path, start: str | None, assignments: Sequence[str] = (), stop: Stop | None = None
-) -> ExitCode:
+def unjoined_of(job_file: Path, stop: Stop, start: str | None, assignments: Sequence[str] = ()) -> ExitCode:
     """Reports the unjoined right records of a lookup join; the rest as in `run_file`."""
-    if stop is None:
-        with Stop() as own:
-            return unjoined_of(job_file, start, assignments, own)
     job = loaded(job_file, assignments)
     if job is None:
         return ExitCode.BAD_JOB_FILE

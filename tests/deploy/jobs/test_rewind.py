@@ -16,7 +16,7 @@ from deploy.checkpoint.join_checkpoint import Checkpoint
 from deploy.checkpoint.lock import checkpoint_lock
 from deploy.checkpoint.place import Place, place_of
 from deploy.cli.rewinds import RewindRequest, rewind_of
-from deploy.cli.runs import move_of, run_job
+from deploy.cli.runs import move_of
 from deploy.jobfile.load import load_job
 from teacup.base.errors import ExitCode
 from tests.support.jobprocess import JobProcess, forget_last_commit
@@ -28,7 +28,7 @@ def at(second):
     return datetime.fromtimestamp((START_MS + second * 1_000 + 3_000) / 1_000, UTC).isoformat()
 
 
-def rewind(folder, content, run=run_job, *, undo=False, dry_run=False, **asked):
+def rewind(folder, content, run=None, *, undo=False, dry_run=False, **asked):
     """The command, of a job of this content."""
     file = Path(folder) / "rewound.yaml"
     file.write_text(yaml.safe_dump({"log": "json", **content}))
