@@ -12,7 +12,7 @@ a clock that jumps       is compared with the monotonic clock (`PlanClock`)
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from joins.errors import ClockBehind
 from joins.plan.readable import EndOffsets
@@ -28,16 +28,19 @@ log = logging.getLogger("teacup.joins.plan.clock_checks")
 class PlanClock:
     """Reads the clock for one planner; `anchor` is a trusted reading of both clocks.
 
+    read        reads the wall clock and the monotonic clock together
     times_set   how often it was set: times before and after are not comparable
     """
 
-    def __init__(self, name: str, anchor: tuple[int, int]) -> None:
-        self._name, self._clock = name, WallClock(anchor)
+    def __init__(
+        self, name: str, anchor: tuple[int, int], read: Callable[[], tuple[int, int]] = lambda: read_clocks()
+    ) -> None:
+        self._name, self._clock, self._read = name, WallClock(anchor), read
         self.times_set = 0
 
     def now_ms(self, listed_ms: int | None = None) -> int:
         """Returns the wall clock time; raises `ClockBehind` if it has jumped, or is before an earlier listing."""
-        reading = self._clock.look(*read_clocks())
+        reading = self._clock.look(*self._read())
         if not reading.confirmed:
             raise ClockBehind(str(reading.reason))
         if reading.trust is Trust.ACCEPTED:

@@ -38,10 +38,15 @@ from teacup.spark.stream_reader import PartitionStage, StreamReader, pickled, st
 log = logging.getLogger("teacup.joins.plan.source")
 
 
-class PrefetchedPlan:
-    """Holds at most one plan, made in a thread."""
+def _in_a_thread(make: Callable[[], None]) -> None:
+    threading.Thread(target=make, daemon=True).start()
 
-    def __init__(self) -> None:
+
+class PrefetchedPlan:
+    """Holds at most one plan. `start` runs what makes it: in a thread."""
+
+    def __init__(self, start: Callable[[Callable[[], None]], None] = _in_a_thread) -> None:
+        self._start = start
         self._begun: tuple[int, Future[Planned | None]] | None = None
 
     def begin(self, number: int, make: Callable[[], Planned | None]) -> None:
@@ -56,7 +61,7 @@ class PrefetchedPlan:
                 future.set_result(None)
 
         self._begun = (number, future)
-        threading.Thread(target=plan, daemon=True).start()
+        self._start(plan)
 
     def take(self, state: BatchPlan) -> Planned | None:
         """Returns the plan made ahead for `state`, if there is one and it still reads anything."""

@@ -1,11 +1,11 @@
 """Property tests of a join of two topics, without a broker; `pip install 'teacup-joins[testing]'`.
 
-deadlock.py    demonstrates the article's deadlock (pure)
+deadlock.py    demonstrates the article's deadlock
 history.py     two topics as plain data (pure)
 log.py         a simulated log over a history at a clock's time (pure)
 oracle.py      joins a whole history by brute force (pure)
 play.py        the small steps that make up a history, and a run over it (pure)
-simulation.py  runs a join over a simulated log and clock, with the same code as on Spark (pure)
+simulation.py  runs a join over a simulated log and clock, with the same code as on Spark
 strategies.py  Hypothesis strategies (pure)
 """
 

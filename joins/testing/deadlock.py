@@ -1,4 +1,4 @@
-"""Demonstrates the article's deadlock: a join with a limited window and without the synchroniser's reports. Pure.
+"""Demonstrates the article's deadlock: a join with a limited window and without the synchroniser's reports.
 
 Without reports, expiry knows only the left records that have *passed*. If right is far older than the next left record,
 right must be read until it reaches that time. But none of it expires, because no left record may pass until then. The
@@ -37,9 +37,9 @@ class LimitedWindow(Simulation):
         super().__init__(history, spec)
         self._limit, self._reports = limit, reports
 
-    def plan(self, spec: JoinSpec) -> Planned | None:
+    def plan(self, max_records: int | None = None) -> Planned | None:
         """Plans as usual. Raises `Stalled` if the window is full and no left record may pass."""
-        planned = super().plan(spec)
+        planned = super().plan(max_records)
         if planned is None:
             return None
         buckets = planned.batch_plan.buckets

@@ -110,6 +110,15 @@ class SimulatedLog:
         self._answer()
         return len(self.history.partitions)
 
+    def described(self) -> tuple[str, int]:
+        return self.topic_id(), self.partition_count()
+
+    def config(self) -> dict[str, str]:
+        return {"message.timestamp.type": "CreateTime" if self.exact_index else "LogAppendTime"}
+
+    def highs(self, *others: SimulatedLog) -> dict[str, dict[int, int]]:
+        return {log.topic: {p: ends.high for p, ends in log.ends().items()} for log in (self, *others)}
+
     def ends(self) -> dict[int, Ends]:
         self._answer()
         return {partition: self._ends(partition) for partition in range(len(self.history.partitions))}

@@ -10,8 +10,9 @@ the gap before it, how late its event time is, who (key and value), and what hap
        the disorder, so the result keeps to the disorder too.
 
 Records with wrong times (`WRONG_TIMES`) are marked, and mostly share a key of their own. Of 2m + 1 records in a row, at
-most m are ahead and at most m are late; steps beyond that are played as plain records. Only a producer that resends a
-batch (`SENT_AGAIN`) makes more late records, and only after records of the same partition that are on time.
+most m are ahead or from the future, and at most m are late; steps beyond that are played as plain records, because a
+planner holds where most records are from the future. Only a producer that resends a batch (`SENT_AGAIN`) makes more
+late records, and only after records of the same partition that are on time.
 
 A `Cut` is one step of a run over a history: where a batch ends, or what interrupts it.
 """
@@ -150,11 +151,9 @@ def _believable(steps: Sequence[Step], outliers: int) -> list[Step]:
     kept: list[Step] = []
     for gap_ms, lag, who, what in steps:
         records = [step[3] for step in kept if step[3] not in (What.COMMIT, What.ABORT, What.GAP, What.NO_TIME)]
-        for kind in (AHEAD, LATE):
-            if (
-                what in kind
-                and sum(other in kind for other in records[max(len(records) - 2 * outliers, 0) :]) >= outliers
-            ):
+        timed = [other for other in records if other is not What.IN_TRANSACTION]  # others may be aborted
+        for kind in ((*AHEAD, What.FUTURE), LATE):
+            if what in kind and sum(other in kind for other in timed[max(len(timed) - 2 * outliers, 0) :]) >= outliers:
                 what = What.RECORD
         if what is What.SENT_AGAIN and not any(other in (What.RECORD, What.IN_TRANSACTION) for other in records):
             what = What.RECORD

@@ -1,9 +1,10 @@
-"""Runs a join over a simulated log and clock, with the same code as on Spark: batch plan, bolt, window, restore. Pure.
+"""Runs a join over a simulated log and clock, with the same code as on Spark: planner, bolt, window, restore.
 
     run = Simulation(history, spec).play(cuts).drain()
     assert run.results == oracle.join(history, spec)
 
-Not simulated: Spark, the network, and files (slices are kept in memory, and can be lost on purpose).
+Not simulated: Spark, the network, and files (slices are kept in memory, and can be lost on purpose). A plan made ahead
+is made at once, and not in a thread, so that a run can be repeated.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ import json
 from collections import Counter
 from collections.abc import Generator, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import msgspec
 import polars as pl
@@ -22,12 +23,13 @@ from datadelay.watermark import UNKNOWN
 from joins.batch.facts import BucketFacts
 from joins.batch.state import BatchPlan
 from joins.batch.ticket import Ticket
-from joins.plan.available_now import AvailableNow, of_available_now
-from joins.plan.log_checks import check_ends, check_topics, with_new_partitions
+from joins.errors import ClockBehind
+from joins.plan.clock_checks import PlanClock
 from joins.plan.readable import list_ends
+from joins.plan.reader import JoinControl
+from joins.plan.source import PrefetchedPlan, TicketReader
 from joins.plan.start.positions import begin
-from joins.plan.sync_bolt import Planned, StallTimer, SyncBolt
-from joins.plan.wait_reasons import NotReady, Waited
+from joins.plan.sync_bolt import Planned
 from joins.read.batch_reader import OpenRange, find_facts
 from joins.read.summary import BucketSummary
 from joins.spec import BothSides, JoinSpec
@@ -40,7 +42,6 @@ from joins.window.covering import chosen
 from joins.window.restore import Joined
 from joins.window.shuffle.pieces import Fetch, parts_of, ticket_pieces
 from joins.window.slices import Covers, Slice
-from teacup.base.clock import WallClock
 from teacup.base.times import LATEST_MS
 
 T = TypeVar("T")
@@ -168,9 +169,8 @@ class Simulation(BothSides[SimulatedLog]):
             side: {p: r.start for b in self.state.buckets.values() for p, r in b.side(side).items()}
             for side in ("left", "right")
         }
-        self._watch = StallTimer(self.clock.now_ms)
-        self._wall_clock = self._new_wall_clock()
         self._wrong_by_ms = 0
+        self._planner = SimulatedPlanner(self)
         self._bolt = self._new_bolt()
 
     def play(self, cuts: Iterable[Cut]) -> Simulation:
@@ -191,8 +191,7 @@ class Simulation(BothSides[SimulatedLog]):
 
     def admit(self, max_records: int | None = None) -> bool:
         """Plans and carries out a batch; returns whether there was one."""
-        spec = self.spec if max_records is None else replace(self.spec, max_records=max_records)
-        planned = self.plan(spec)
+        planned = self.plan(max_records)
         if planned is None:
             return False
         self.carry_on(planned)
@@ -209,38 +208,29 @@ class Simulation(BothSides[SimulatedLog]):
 
     def available_now(self) -> int:
         """Runs as with `availableNow`; time passes while left waits for right. Returns the number of batches."""
-        run, spec, batches, waited = AvailableNow(complete=self.spec.complete), of_available_now(self.spec), 0, Waited()
-        while (found := self._look(spec, run)) is None or isinstance(found, Planned) or found.left_waits:
-            if isinstance(found, Planned):
-                self.carry_on(found)
+        batches, self._planner = 0, SimulatedPlanner(self)
+        self._planner.prepareForTriggerAvailableNow()
+        while (planned := self.plan()) is not None or self._planner.waits(self.state.to_json()):
+            if planned is None:
+                self.clock.advance(self.spec.producer_delay_ms + 1)
+            else:
+                self.carry_on(planned)
                 batches += 1
-                continue
-            if found is not None:
-                waited.unusual(found)
-                if waited.waits_in_vain(spec, found):
-                    break
-            self.clock.advance(spec.producer_delay_ms + 1)
+        self._planner = SimulatedPlanner(self)
         return batches
 
-    def plan(self, spec: JoinSpec) -> Planned | None:
+    def plan(self, max_records: int | None = None) -> Planned | None:
         """Returns the next batch plan; None if there is nothing to do, or while the clock is not trusted."""
-        found = self._look(spec)
-        return found if isinstance(found, Planned) else None
-
-    def _look(self, spec: JoinSpec, run: AvailableNow | None = None) -> Planned | NotReady | None:
-        """Returns the next batch plan, or what left waits for; None while the clock is not trusted."""
-        wrong_by_ms, self._wrong_by_ms = self._wrong_by_ms, 0
-        reading = self._wall_clock.look(self.clock.now_ms + wrong_by_ms, self.clock.now_ms)
-        if not reading.confirmed:
+        try:
+            return self._planner.next_after(self.state, max_records)
+        except ClockBehind:
             return None
-        end_offsets = list_ends(self.left, self.right, reading.wall_ms)
-        topics = {"left": (self.left.topic_id(), self.left.partition_count())}
-        topics["right"] = (self.right.topic_id(), self.right.partition_count())
-        check_topics(spec, self.state, topics)
-        before = check_ends(spec, with_new_partitions(spec, self.between(), topics), end_offsets)
-        if run is not None:
-            end_offsets = run.in_steps(spec, run.cut(end_offsets, before), self.left, before)
-        return SyncBolt(spec, {"left": self.left, "right": self.right}, self._watch).plan(before, end_offsets)
+        finally:
+            self._wrong_by_ms = 0
+
+    def read_clocks(self) -> tuple[int, int]:
+        """Returns the wall clock, which may be wrong, and the monotonic one."""
+        return self.clock.now_ms + self._wrong_by_ms, self.clock.now_ms
 
     def between(self) -> BatchPlan:
         """Returns the state after the last batch. Its facts are the saved ones, or are rebuilt from the log."""
@@ -260,8 +250,7 @@ class Simulation(BothSides[SimulatedLog]):
     def restart(self, *, lose_files: bool = False) -> None:
         """Restarts with new workers and, with `lose_files`, empty disks."""
         self._bolt = self._new_bolt()
-        self._watch = StallTimer(self.clock.now_ms)
-        self._wall_clock = self._new_wall_clock()
+        self._planner = SimulatedPlanner(self)
         if lose_files:
             for store in self.stores.values():
                 store.lose()
@@ -297,9 +286,6 @@ class Simulation(BothSides[SimulatedLog]):
         history = History(self.left.history, self.right.history)
         wrong = [e.time_ms for topic in (history.left, history.right) for e in topic.records() if e.wrong_time]
         return max([history.end_ms, *wrong]) + self.spec.producer_delay_ms + self.spec.span_ms
-
-    def _new_wall_clock(self) -> WallClock:
-        return WallClock((self.clock.now_ms, self.clock.now_ms))
 
     def _new_bolt(self) -> JoinBolt:
         return JoinBolt(self.spec, self._read, self._store_of)
@@ -354,3 +340,37 @@ class Simulation(BothSides[SimulatedLog]):
                     self.run.dead.append(("left", *left) if left[0] is not None else ("right", *right))
             if row["late"]:
                 self.run.late.append(("left", *left) if left[0] is not None else ("right", *right))
+
+
+class SimulatedPlanner(TicketReader):
+    """The planner that Spark asks, on the logs and the clock of a simulation."""
+
+    def __init__(self, simulation: Simulation) -> None:
+        now_ms = simulation.clock.now_ms
+        super().__init__(simulation.spec, JoinControl(anchor=(now_ms, now_ms)))
+        self._simulation = simulation
+        self._clock = PlanClock(simulation.spec.name, self.control.anchor, simulation.read_clocks)
+        self._ahead = PrefetchedPlan(start=lambda plan: plan())
+        self._knows_keys = True  # histories say which partition has a key, not a partitioner
+        self._handed: Planned | None = None
+        self.watch(now_ms)
+
+    def next_after(self, state: BatchPlan, max_records: int | None) -> Planned | None:
+        """Returns the plan that Spark would get after the batch `state`, if any. Raises `ClockBehind`."""
+        self._handed, spec = None, self._spec
+        self._spec = replace(spec, max_records=max_records or spec.max_records)
+        try:
+            self.plan(state.to_json())
+        finally:
+            self._spec = spec
+        return self._handed
+
+    def handed_to_spark(self, planned: Planned) -> None:
+        super().handed_to_spark(planned)
+        self._handed = planned
+
+    def state_after(self, batch_plan: BatchPlan) -> BatchPlan:
+        return self._simulation.between()
+
+    def _connected(self) -> tuple[Any, Any]:
+        return self._simulation.left, self._simulation.right

@@ -55,7 +55,7 @@ _WHAT = (
     *(What.IN_TRANSACTION,) * 3,
     *(What.COMMIT,) * 2,
     What.ABORT,
-    What.FUTURE,
+    *(What.FUTURE,) * 2,
     What.GAP,
 )
 _WRONG_TIMES = (What.NO_TIME, What.LATE, What.LATE, What.ZERO, What.AHEAD, What.AHEAD, What.SOON)

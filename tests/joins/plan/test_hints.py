@@ -10,10 +10,9 @@ from msgspec import structs
 
 from datadelay.watermark import Idle
 from joins.plan.readable import BLOCKS_AHEAD, list_ends
-from joins.plan.sync_bolt import Planned, SyncBolt
+from joins.plan.sync_bolt import SyncBolt
 from joins.read.batch_reader import find_facts
 from joins.spec import Format, Side
-from joins.testing import oracle
 from joins.testing.history import History
 from joins.testing.simulation import Simulation
 from joins.testing.strategies import cuts, histories, specs
@@ -25,7 +24,7 @@ def test_a_plan_says_how_far_to_read_and_what_will_most_likely_come_of_it():
     """Right up to what left needs, left up to where right admits it, and slightly further each."""
     run = simulation(join_spec(idle=Idle.HOLD), [steady(100)], [steady(2_000, 1_050)], DAY_MS)
 
-    planned = run.plan(run.spec)
+    planned = run.plan()
     run.admit()
 
     (bucket,), (expected,) = planned.batch_plan.buckets.values(), planned.expected.values()
@@ -63,7 +62,7 @@ def test_left_that_the_hint_reads_too_far_is_held_back_by_its_records():
 def test_a_plan_made_ahead_is_set_on_what_the_batch_before_has_really_left():
     """The ranges' ends stay; their starts, the reports and the bounds are facts."""
     run = simulation(join_spec(max_records=100), [steady(500)], [steady(500)], DAY_MS)
-    first = run.plan(run.spec)
+    first = run.plan()
     end_offsets = list_ends(run.left, run.right, run.clock.now_ms)
     ahead = SyncBolt(run.spec, {"left": run.left, "right": run.right}).plan(
         first.batch_plan.after(first.expected, run.spec), end_offsets
@@ -83,38 +82,6 @@ def test_a_plan_made_ahead_is_set_on_what_the_batch_before_has_really_left():
         state.expiry_ms,
         state.oldest_ms,
     )
-
-
-class PlannedAhead(Simulation):
-    """Each batch is planned while the previous one runs, from the facts expected of it, as the driver does."""
-
-    ahead = None
-
-    def plan(self, spec):
-        ahead, self.ahead = self.ahead, None
-        planned = None
-        if ahead is not None:
-            rebased = ahead.rebased(self.between())
-            planned = rebased if any(b.reads for b in rebased.batch_plan.buckets.values()) else None
-        planned = planned or super().plan(spec)
-        if planned is not None:
-            end_offsets = list_ends(self.left, self.right, self.clock.now_ms)
-            state = planned.batch_plan.after(planned.expected, spec)
-            found = SyncBolt(spec, {"left": self.left, "right": self.right}, self._watch).plan(state, end_offsets)
-            self.ahead = found if isinstance(found, Planned) else None
-        return planned
-
-
-@given(st.data())
-def test_plans_that_were_made_ahead_give_the_same_rows(data):
-    """However wrong the expected facts were, and however old the plans: the output is the oracle's."""
-    spec = data.draw(specs().filter(lambda spec: spec.idle is Idle.ADVANCE))
-    history = data.draw(histories(spec, co_partitioned=True, max_steps=20))
-    steps = data.draw(cuts())
-
-    run = PlannedAhead(history, spec).play(steps).drain(600)
-
-    assert run.sorted_results() == oracle.join(history, spec)
 
 
 @given(st.data())

@@ -119,7 +119,7 @@ def test_a_planned_batch_that_retention_overtakes_is_planned_again(join, steps, 
         if not isinstance(step, Admit):
             simulation.play(() if isinstance(step, Retry) else [step])
             continue
-        planned = simulation.plan(spec)
+        planned = simulation.plan()
         if planned is None:
             continue
         if data.draw(st.booleans()):  # killed before it has run
