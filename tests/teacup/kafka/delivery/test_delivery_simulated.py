@@ -106,9 +106,18 @@ SEEDS = {
 }
 
 
+WRONG_OUTPUT = (
+    "not each row once|rows of two plans|rows without their receipt|the receipt differs|has written|is committed with"
+)
+"""What `History.check` says of rows that should not be there, or are missing: any may come first."""
+
+
 @pytest.mark.canary
 def test_without_terms_an_earlier_process_writes_after_a_later_one():
-    """The fence alone does not keep it out: it tries again, with a new producer."""
+    """The fence alone does not keep it out: it tries again, with a new producer.
+
+    Where the later one has written a batch that the earlier one only asks for, its receipt looks like a lost plan.
+    """
 
     @searched(seed=1)
     @given(st.data())
@@ -118,7 +127,7 @@ def test_without_terms_an_earlier_process_writes_after_a_later_one():
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(receipt, "check_term", lambda found, term, who: None)
         patched.setattr(claim, "check_term", lambda found, term, who: None)
-        with pytest.raises(AssertionError, match="an earlier process has written"):
+        with pytest.raises(AssertionError, match=r"an earlier process has written|nothing was lost, and bucket"):
             found()
 
 
@@ -134,5 +143,5 @@ def test_without_a_safeguard_the_property_fails(without):
 
     with pytest.MonkeyPatch.context() as patched:
         without(patched)
-        with pytest.raises(AssertionError, match=r"not each row once|has written|is committed with"):
+        with pytest.raises(AssertionError, match=WRONG_OUTPUT):
             found()
