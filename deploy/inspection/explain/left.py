@@ -84,9 +84,10 @@ class LeftAnswers:
         if answer.outcome is not Outcome.UNMATCHED or not later or left_ms is None or answer.limit is None:
             return None
         right = later[0]
-        looks = reaching_back(spec, left_ms, self._of.plans.looks(*right.position))
-        if looks is None:
+        reached = reaching_back(spec, left_ms, self._of.plans.looks(*right.position))
+        if reached is None:
             return None
+        looks, rested_ms = reached
         spans = [(look, look.of.start, following.of.start) for look, following in pairwise(looks)]
         if sum(end - start for _, start, end in spans) > MOST_PROVING:
             return None
@@ -100,7 +101,8 @@ class LeftAnswers:
             return None
         stalled_ms = answer.limit.stalled_from_ms
         gave_up = stalled_ms is not None and left_ms >= stalled_ms
-        return remedy(spec, left_ms, passed(spec, [*read, looks[-1]]), looks[-1].listed_ms if gave_up else None)
+        known = passed(spec, [*read, looks[-1]], rested_ms)
+        return remedy(spec, left_ms, known, looks[-1].listed_ms if gave_up else None)
 
     def _moved_from(self, record: SideRecord) -> str | None:
         """Returns the checkpoint that joined a record before `teacup move`."""

@@ -51,9 +51,9 @@ class Passed:
     looked_ms: int = UNKNOWN
 
 
-def passed(spec: JoinSpec, looks: Sequence[Look]) -> Passed:
-    """Sums up the looks, oldest first; the last one is by the batch that read the right record."""
-    tracker, looked_ms = WatermarkTracker.carried(spec.outliers, looks[0].of.tail), UNKNOWN
+def passed(spec: JoinSpec, looks: Sequence[Look], looked_ms: int) -> Passed:
+    """Sums up what `reaching_back` returns; the last look is by the batch that read the right record."""
+    tracker = WatermarkTracker.carried(spec.outliers, looks[0].of.tail)
     # On the shuffled path left goes by what is known before a batch: what the last look but one read counts too late.
     pairs = list(pairwise(looks))
     counted = pairs[:-1] if spec.path is JoinPath.SHUFFLED else pairs
@@ -61,7 +61,7 @@ def passed(spec: JoinSpec, looks: Sequence[Look]) -> Passed:
         for times in look.times:
             tracker.see(times)
     for look, following in pairs:
-        if UNKNOWN < look.of.claim_ms <= following.of.watermark_ms:
+        if _was_at_rest(look, following):
             looked_ms = following.listed_ms
     return Passed(tracker.proved_ms, looked_ms)
 
@@ -81,19 +81,31 @@ def remedy(spec: JoinSpec, left_ms: int, known: Passed, read_ms: int | None = No
     return found
 
 
-def reaching_back(spec: JoinSpec, left_ms: int, looks: Iterable[Look]) -> list[Look] | None:
-    """Returns the looks that matter, oldest first; None if they do not reach back far enough.
+def reaching_back(spec: JoinSpec, left_ms: int, looks: Iterable[Look]) -> tuple[list[Look], int] | None:
+    """Returns the looks that matter, oldest first, and the rest before them; None if they do not reach back far enough.
 
     looks   newest first, beginning with the batch that read the right record
 
-    What matters is the last look that found the partition less complete than the left record needs, and the one before:
-    if that read it to its end, the clock counted from then on.
+    What matters begins with the last look that found the partition less complete than the left record needs. Longer
+    `right.disorder` may leave the partition as complete as the clock had made it before. The clock counts as long as
+    the partition is at rest, in looks that need no batch, too: so the rest is when the last one ended, or `UNKNOWN`.
     """
-    found: list[Look] = []
-    reached = False
-    for look in looks:
+    older, found = iter(looks), []
+    for look in older:
         found.append(look)
-        if reached:
-            break
-        reached = look.of.watermark_ms <= latest_right(spec.right, left_ms)
-    return found[::-1] if reached else None
+        if look.of.watermark_ms <= latest_right(spec.right, left_ms):
+            return found[::-1], _rested_ms(look, older)
+    return None
+
+
+def _rested_ms(following: Look, older: Iterable[Look]) -> int:
+    for look in older:
+        if _was_at_rest(look, following):
+            return following.listed_ms
+        following = look
+    return UNKNOWN
+
+
+def _was_at_rest(look: Look, following: Look) -> bool:
+    """Returns whether a look had read the partition to its end, and the clock counted from then on."""
+    return UNKNOWN < look.of.claim_ms <= following.of.watermark_ms

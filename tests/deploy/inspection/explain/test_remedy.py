@@ -6,7 +6,7 @@ from dataclasses import replace
 from itertools import pairwise
 
 import numpy as np
-from hypothesis import Phase, given, settings
+from hypothesis import Phase, example, given, settings
 from hypothesis import strategies as st
 
 from datadelay.watermark import UNKNOWN
@@ -57,16 +57,31 @@ def runs(draw: st.DrawFn) -> tuple[JoinSpec, int, list[tuple[int, list[int], boo
     return spec, draw(st.integers(900, listed)), [*batches, (listed + draw(st.integers(1, 40)), [900], True)]
 
 
+AT_REST_BEFORE = (
+    join_spec(after_ms=1, producer_delay_ms=3, right=replace(join_spec().right, disorder_ms=9, after_ms=1)),
+    1_017,
+    [
+        (1_001, [969], True),
+        (1_028, [990, 1_020, 986, 1_022, 991], False),
+        (1_062, [], False),
+        (1_067, [1_057, 1_053, 1_007, 1_017, 1_029], False),
+        (1_068, [900], True),
+    ],
+)
+"""Right was at rest until 1,028; the records that let left go came two batches later."""
+
+
+@example(AT_REST_BEFORE)
 @settings(phases=[Phase.explicit, Phase.reuse, Phase.generate, Phase.target], max_examples=150)
 @given(runs())
 def test_with_the_remedy_left_waits_and_with_any_less_of_it_not(run) -> None:
     """Each key is needed, and each to the millisecond; a clock that went on until the record was read counts, too."""
     spec, left_ms, batches = run
-    looks = reaching_back(spec, left_ms, reversed(followed(spec, batches)))
-    if not goes(spec, left_ms, batches) or looks is None:
+    reached = reaching_back(spec, left_ms, reversed(followed(spec, batches)))
+    if not goes(spec, left_ms, batches) or reached is None:
         return
 
-    found = remedy(spec, left_ms, passed(spec, looks))
+    found = remedy(spec, left_ms, passed(spec, *reached))
 
     def with_keys(less: str = "") -> JoinSpec:
         given = {key: ms - (key == less) for key, ms in found.items()}
@@ -90,9 +105,9 @@ def test_both_keys_are_named_where_both_bind() -> None:
     left_ms = 1_000_000
     batches = [(left_ms, [left_ms], True), (left_ms + 20_000, [left_ms + 19_000], True), (left_ms + 31_000, [1], True)]
 
-    looks = reaching_back(spec, left_ms, reversed(followed(spec, batches)))
-    assert looks is not None
-    assert remedy(spec, left_ms, passed(spec, looks)) == {"right.disorder": 19_000, "producer_delay": 31_000}
+    reached = reaching_back(spec, left_ms, reversed(followed(spec, batches)))
+    assert reached is not None
+    assert remedy(spec, left_ms, passed(spec, *reached)) == {"right.disorder": 19_000, "producer_delay": 31_000}
 
 
 def test_what_max_wait_let_go_needs_a_longer_one() -> None:
