@@ -17,7 +17,7 @@ import os
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from typing import Any
+from typing import Any, TypeVar
 
 import fsspec
 
@@ -27,6 +27,8 @@ from teacup.base.fields import local_folder
 from teacup.spark.checkpoint import SparkLogs
 
 log = logging.getLogger("teacup.deploy.checkpoint.file")
+
+T = TypeVar("T")
 
 _WITHOUT = frozenset({"NoCredentialsError", "PartialCredentialsError", "ProfileNotFound", "CredentialRetrievalError"})
 _NO_BUCKET = "NoSuchBucket"
@@ -54,16 +56,16 @@ class CheckpointFile:
         self._folder, self._name = local_folder(checkpoint), name
         self._where = f"{checkpoint.rstrip('/') if self._folder is None else self._folder}/{name}"
 
-    def read(self) -> Any:
-        """Returns the content; None if there is no file, or it is damaged."""
+    def read(self, kind: type[T]) -> T | None:
+        """Returns the content; None if there is no file, or it is damaged, or of another version."""
         try:
             data = self._data()
         except FileNotFoundError:
             return None
         try:
-            return files.from_checked_text(data.decode().rstrip("\n"))
+            return files.from_checked_text(data.decode().rstrip("\n"), kind)
         except ValueError as error:
-            log.debug("%s is damaged: %s", self._where, error)
+            log.debug("%s is damaged, or of another version: %s", self._where, error)
             return None
 
     def write(self, value: Any, room: int = 0) -> None:

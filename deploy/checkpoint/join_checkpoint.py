@@ -15,7 +15,7 @@ import logging
 import uuid
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, TypeVar
 
 from deploy.checkpoint.file import refused
 from deploy.errors import (
@@ -42,7 +42,7 @@ GENERATION = "teacup.generation"
 NAME = "teacup.name"
 MOVED = "teacup.moved"
 
-Keys = tuple[bytes, bytes]
+T = TypeVar("T")
 
 
 JOIN, FEEDER, DEDUP = "join", "feeder", "deduplicator"
@@ -109,7 +109,7 @@ class Checkpoint:
         try:
             batch_plan.check_belongs_to(spec, IN_FILE)
         except SpecChanged as error:
-            owner = self.kept(NAME, "Remove it")
+            owner = self.kept(NAME, str, "Remove it")
             if owner in (None, spec.name) and batch_plan.identity["left.topic"] == spec.left.topic:
                 raise
             who = "a join" if owner is None else f"the join {owner!r}"
@@ -210,7 +210,7 @@ class Checkpoint:
 
     def moved(self) -> Handover | None:
         """Returns the checkpoint after which this one goes on; None if there is none."""
-        data = self.kept(MOVED, "Remove it, and repeat `teacup move`")
+        data = self.kept(MOVED, dict[str, Any], "Remove it, and repeat `teacup move`")
         return None if data is None else Handover.from_json(data)
 
     def keep_moved(self, moved: Handover) -> None:
@@ -219,7 +219,7 @@ class Checkpoint:
 
     def check_name(self, name: str) -> None:
         """Raises `JobRenamed` if the checkpoint has batches of a job with another name. Call `keep_name` afterwards."""
-        kept = self.kept(NAME, "Remove it if the job was never renamed")
+        kept = self.kept(NAME, str, "Remove it if the job was never renamed")
         if kept is not None and kept != name:
             raise JobRenamed(
                 f"checkpoint {self._location!r} was written under the name {kept!r}, and the job is {name!r} now: "
@@ -229,18 +229,20 @@ class Checkpoint:
 
     def keep_name(self, name: str) -> None:
         """Stores the name under which the output is claimed."""
-        if self.kept(NAME, "Remove it") != name:
+        if self.kept(NAME, str, "Remove it") != name:
             self.keep(NAME, name)
 
     def generation(self) -> str:
         """Returns the generation of a checkpoint without any plan; created if missing. Durable when this returns."""
-        generation = self.kept(GENERATION, "Start the job with a new checkpoint, and with `teacup run --take-over`")
+        generation = self.kept(
+            GENERATION, str, "Start the job with a new checkpoint, and with `teacup run --take-over`"
+        )
         if generation is None:
             generation = uuid.uuid4().hex
             self.keep(GENERATION, generation)
-        return str(generation)
+        return generation
 
-    def kept(self, name: str, remedy: str) -> Any:
+    def kept(self, name: str, kind: type[T], remedy: str) -> T | None:
         """Returns the content of a file of ours beside Spark's; None if it is missing. Raises `CheckpointInvalid`."""
         with self._reached(name):
             try:  # not asked first: some drivers answer any error with "it does not exist"
@@ -248,7 +250,7 @@ class Checkpoint:
             except FileNotFoundError:
                 return None
         try:
-            return files.from_checked_text(content.decode().rstrip("\n"))
+            return files.from_checked_text(content.decode().rstrip("\n"), kind)
         except ValueError as error:
             raise CheckpointInvalid(
                 f"{self._cannot_be_read}: `{name}` is damaged, or of another version ({error}). {remedy}"

@@ -21,15 +21,13 @@ compared. It may take over
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from enum import Enum
-from typing import Any
+from typing import Literal
 
 RENEWED_EVERY_S = 1.0
 GONE_S = 2.5
 SILENT_S = 6.0
-FORMAT = 1
 
 
 class LockSeen(Enum):
@@ -67,6 +65,7 @@ class Lease:
     beat: int = 0
     at_ms: int = 0
     released: bool = False
+    format: Literal[1] = 1
 
     def renewed(self, at_ms: int) -> Lease:
         """Returns the next renewal of the lease."""
@@ -85,18 +84,6 @@ class Lease:
         if found is None or found.holder == self.holder:
             return False
         return found.number >= self.number
-
-    def to_json(self) -> dict[str, Any]:
-        """Returns it as the file holds it."""
-        return {"format": FORMAT, **asdict(self)}
-
-    @classmethod
-    def from_json(cls, data: Mapping[str, Any]) -> Lease:
-        """Reads what `to_json` wrote. Raises ValueError, TypeError or KeyError for anything else."""
-        rest = dict(data)
-        if rest.pop("format") != FORMAT:
-            raise ValueError(f"the lease has format {data['format']!r}, this version reads {FORMAT}")
-        return cls(**rest)
 
 
 @dataclass(frozen=True, slots=True)

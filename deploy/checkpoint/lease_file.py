@@ -13,8 +13,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable
-from dataclasses import asdict, dataclass
-from typing import Any
+from dataclasses import dataclass
 
 from deploy.checkpoint.file import CheckpointFile
 from deploy.checkpoint.lease import RENEWED_EVERY_S, SILENT_S, Lease
@@ -27,15 +26,6 @@ STANDBY = "teacup.standby"
 SHOWN_S = 30.0
 """An older mark was left by a killed standby. By wall clocks, only for people."""
 log = sparse("teacup.deploy.checkpoint.lease_file")
-
-
-def found_lease(file: CheckpointFile) -> Lease | None:
-    """Returns the lease; None if there is none, or it is damaged. Raises what the file system raises."""
-    data = file.read()
-    try:
-        return None if data is None else Lease.from_json(data)
-    except (ValueError, TypeError, KeyError):
-        return None
 
 
 @dataclass(frozen=True, slots=True)
@@ -54,18 +44,14 @@ class Mark:
 
 def standby_of(checkpoint: str, now_ms: int) -> Mark | None:
     """Returns a standby of the checkpoint's job; None if there is none. Raises what the file system raises."""
-    data = CheckpointFile(checkpoint, STANDBY).read()
-    try:
-        mark = None if data is None else Mark(**data)
-    except TypeError:
-        return None
+    mark = CheckpointFile(checkpoint, STANDBY).read(Mark)
     return mark if mark is not None and now_ms - mark.at_ms <= SHOWN_S * 1000 else None
 
 
 def leave_mark(checkpoint: str, mark: Mark) -> None:
     """Announces a waiting standby. If the file cannot be written, that is no error of the standby."""
     try:
-        CheckpointFile(checkpoint, STANDBY).write(asdict(mark))
+        CheckpointFile(checkpoint, STANDBY).write(mark)
     except Exception as error:  # noqa: BLE001 - each file system raises errors of its own
         log.warning("that a standby waits is not written to %s: %s: %s", checkpoint, type(error).__name__, error)
 
@@ -74,8 +60,8 @@ def remove_mark(checkpoint: str, mark: Mark) -> None:
     """Removes the mark of this standby; that of another one stays."""
     try:
         file = CheckpointFile(checkpoint, STANDBY)
-        data: Any = file.read()
-        if data is not None and (data.get("process"), data.get("host")) == (mark.process, mark.host):
+        left = file.read(Mark)
+        if left is not None and (left.process, left.host) == (mark.process, mark.host):
             file.remove()
     except Exception as error:  # noqa: BLE001 - each file system raises errors of its own
         log.debug("%s of %s is not removed: %s", STANDBY, checkpoint, error)
@@ -113,12 +99,12 @@ class Keeper:
             if self._lost_to is not None:
                 return
             try:
-                found = found_lease(self._file)
+                found = self._file.read(Lease)
                 if self._lease.lost_to(found):
                     self._lost_to = found
                     return
                 self._lease = self._lease.renewed(wall_ms())
-                self._file.write(self._lease.to_json())
+                self._file.write(self._lease)
                 self._renewed_s = self._clock()
             except Exception as error:  # noqa: BLE001 - each file system raises errors of its own
                 log.warning(
@@ -134,7 +120,7 @@ class Keeper:
         if self._lost_to is not None:
             return False
         try:
-            self._file.write(self._lease.ended(wall_ms()).to_json())
+            self._file.write(self._lease.ended(wall_ms()))
         except Exception as error:  # noqa: BLE001 - the next process then waits until the lease has run out
             log.warning("the lease is not released: %s: %s", type(error).__name__, error)
         return True

@@ -10,7 +10,7 @@ lock, and the record of the last run, stay in the checkpoint itself.
 from __future__ import annotations
 
 import logging
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 
 from deploy.checkpoint.join_checkpoint import Checkpoint
 from deploy.errors import CheckpointDriverMissing
@@ -35,13 +35,13 @@ class Place:
 
 def place_of(checkpoint: str) -> Place:
     """Returns where the job of a checkpoint goes on. Raises `CheckpointUnreadable`."""
-    data = Checkpoint(checkpoint).kept(REWOUND, "Write it again: `teacup rewind`, or `teacup rewind --undo`")
-    return Place() if data is None else Place(**data)
+    remedy = "Write it again: `teacup rewind`, or `teacup rewind --undo`"
+    return Checkpoint(checkpoint).kept(REWOUND, Place, remedy) or Place()
 
 
 def go_on_in(checkpoint: str, place: Place) -> None:
     """Lets the job of a checkpoint go on in another folder at its next start. Durable when this returns."""
-    Checkpoint(checkpoint).keep(REWOUND, asdict(place))
+    Checkpoint(checkpoint).keep(REWOUND, place)
 
 
 def folder(checkpoint: str, number: int) -> str:

@@ -16,15 +16,14 @@ import logging
 import os
 import socket
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, replace
-from typing import Any
+from dataclasses import dataclass, replace
 
 from deploy.checkpoint.file import CheckpointFile
 from deploy.watch.life.moment import JobState
 from deploy.watch.life.own_lines import OwnLines
-from deploy.watch.life.rule import JobFacts, Life, RecordedRun, State, life
+from deploy.watch.life.rule import JobFacts, Life, RecordedRun, life
 from deploy.watch.listener import Quiet
 from teacup.base.disks import refusal_in
 from teacup.base.errors import ExitCode
@@ -88,29 +87,13 @@ class LastRun:
         errors = (note.text for note in reversed(self.notes) if note.level in ("error", "critical"))
         return RecordedRun(life=self.life, code=self.code, error=next(errors, ""), restart_ms=self.restart_ms)
 
-    def to_json(self) -> dict[str, Any]:
-        """Returns it as the file holds it."""
-        return asdict(self)
-
-    @classmethod
-    def from_json(cls, data: Mapping[str, Any]) -> LastRun:
-        """Reads what `to_json` wrote."""
-        told = data["life"]
-        how = None if told is None else Life(**{**told, "state": State(told["state"])})
-        return cls(**{**data, "life": how, "notes": tuple(Note(**note) for note in data["notes"])})
-
 
 def last_run(location: str) -> LastRun | None:
     """Returns the last run on a checkpoint; None if none has left a record that can be read.
 
     Raises what the file system raises.
     """
-    data = CheckpointFile(location, FILE).read()
-    try:
-        return None if data is None else LastRun.from_json(data)
-    except (ValueError, TypeError, KeyError) as error:
-        log.debug("%s/%s is damaged, or of another version: %s", location, FILE, error)
-        return None
+    return CheckpointFile(location, FILE).read(LastRun)
 
 
 class RunRecord:
@@ -175,12 +158,12 @@ class RunRecord:
 
     def _write(self) -> None:
         try:
-            self._file.write(self.run.to_json(), ROOM)
+            self._file.write(self.run, ROOM)
         except OSError as error:
             if not refusal_in(str(error)):
                 raise
             run = self.run
-            while not self._file.overwrite(run.to_json()) and run.notes:
+            while not self._file.overwrite(run) and run.notes:
                 run = replace(run, notes=run.notes[1:])  # the oldest
 
 

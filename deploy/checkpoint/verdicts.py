@@ -5,6 +5,8 @@ JSON with a checksum, replaced as a whole by a new file that has reached the dis
 
 from __future__ import annotations
 
+from typing import Any
+
 import fsspec
 
 from joins.errors import SpecChanged
@@ -28,8 +30,8 @@ def load(checkpoint: str) -> Verdicts | None:
     if not storage.exists(path):
         return None
     try:
-        return Verdicts.from_json(files.from_checked_text(storage.cat_file(path).decode()))
-    except (ValueError, KeyError, TypeError) as error:
+        return Verdicts.from_json(files.from_checked_text(storage.cat_file(path).decode(), dict[str, Any]))
+    except ValueError as error:
         raise SpecChanged(f"{path} is damaged, or of another version ({error}): {REMEDY}") from error
 
 

@@ -16,7 +16,7 @@ import logging
 from contextlib import ExitStack, closing
 from functools import partial
 
-from deploy.checkpoint.join_checkpoint import Checkpoint, Keys
+from deploy.checkpoint.join_checkpoint import Checkpoint
 from deploy.checkpoint.lock import claimed_by, has_ended
 from deploy.jobfile.job import JoinJob
 from deploy.output.deliveries import output_bucket
@@ -38,7 +38,7 @@ from teacup.kafka.log.broker_log import BrokerLog
 log = logging.getLogger("teacup.deploy.jobs.join_start")
 
 
-def first_look(job: JoinJob, planned: BatchPlan | None, *, accept: bool = False) -> Keys | None:
+def first_look(job: JoinJob, planned: BatchPlan | None, *, accept: bool = False) -> tuple[bytes, bytes] | None:
     """Returns a key of each side if both topics were compared. Warns if probably nothing will match.
 
     planned   the batch that the checkpoint planned last; None for a new checkpoint

@@ -42,7 +42,7 @@ from typing import TextIO
 
 from deploy.checkpoint.file import CheckpointFile
 from deploy.checkpoint.lease import Lease, LockSeen, Watched
-from deploy.checkpoint.lease_file import LEASE, Keeper, Mark, found_lease, leave_mark, remove_mark
+from deploy.checkpoint.lease_file import LEASE, Keeper, Mark, leave_mark, remove_mark
 from deploy.checkpoint.lock import Holder, file_system_of, is_shared, replace_lock, take_lock
 from deploy.checkpoint.run_record import RunRecord, recorded
 from deploy.errors import StandbyRefused
@@ -167,7 +167,7 @@ class StandbyTurn:
         """Takes the job over if allowed; otherwise notes whom it waits for."""
         asked_s = time.monotonic()
         try:
-            lease = found_lease(self._file)
+            lease = self._file.read(Lease)
         except Exception as error:  # noqa: BLE001 - each file system raises errors of its own
             unseen.warning("the lease in the checkpoint cannot be read: %s: %s", type(error).__name__, error)
             self._watched = None  # without a look it is unknown who is silent
@@ -199,10 +199,10 @@ class StandbyTurn:
             assert self._folder is not None
             found = replace_lock(self._folder)
         mine = self._mine.after(lease).renewed(wall_ms())
-        self._file.write(mine.to_json())
+        self._file.write(mine)
         if lock is not LockSeen.FREE:
             time.sleep(SETTLES_S)
-            if mine.lost_to(found_lease(self._file)):
+            if mine.lost_to(self._file.read(Lease)):
                 self._watched = None
                 if found is not None:
                     found.close()

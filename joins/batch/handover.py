@@ -11,15 +11,16 @@ differ: only left's topic must be the same.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from joins.batch.state import BatchPlan
 from joins.errors import SpecChanged
 from joins.spec import IDENTITY, IDENTITY_IF_SET, OF_RIGHT, JoinPath, JoinSpec
+from teacup.base.plain import of_plain, plain
 
-FORMAT = 1
+FORMAT = 2
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -41,17 +42,6 @@ class Rewound:
     completed: bool
     receipts: Mapping[int, str] = field(default_factory=dict)
     kept: Mapping[int, tuple[int, str]] | None = None
-
-    def to_json(self) -> dict[str, Any]:
-        """Returns what the file in the new checkpoint holds."""
-        kept = None if self.kept is None else _listed(self.kept)
-        return {**asdict(self), "receipts": sorted(map(list, self.receipts.items())), "kept": kept}
-
-    @classmethod
-    def from_json(cls, data: Mapping[str, Any]) -> Rewound:
-        """Reads what `to_json` wrote."""
-        kept = None if data["kept"] is None else _unlisted(data["kept"])
-        return cls(**{**data, "receipts": dict(data["receipts"]), "kept": kept})
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -127,37 +117,17 @@ class Handover:
 
     def to_json(self) -> dict[str, Any]:
         """Returns what the file in the new checkpoint holds."""
-        rewound = {} if self.rewound is None else {"rewound": self.rewound.to_json()}
-        rest = {name: value for name, value in asdict(self).items() if name not in ("rewound", "earlier", "kept")}
-        if self.earlier:
-            rest["earlier"] = list(self.earlier)
-        if self.kept is not None:
-            rest["kept"] = _listed(self.kept)
-        left = [[p, offset] for p, offset in sorted(self.left.items())]
-        return {"format": FORMAT, **rest, "left": left, **rewound}
+        return {"format": FORMAT, **plain(self)}
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Handover:
         """Reads what `to_json` wrote. Raises `SpecChanged` for the format of another version."""
-        rest = dict(data)
-        if (found := rest.pop("format", FORMAT)) != FORMAT:  # at first it was not written down
+        if data.get("format") != FORMAT:
             raise SpecChanged(
-                f"what `teacup move` or `teacup rewind` has noted has format {found!r}, this version reads {FORMAT}: "
-                "continue with the version that wrote it, or repeat the command"
+                f"what `teacup move` or `teacup rewind` has noted has format {data.get('format')!r}, this version "
+                f"reads {FORMAT}: continue with the version that wrote it, or repeat the command"
             )
-        if "rewound" in rest:
-            rest["rewound"] = Rewound.from_json(rest["rewound"])
-        if "kept" in rest:
-            rest["kept"] = _unlisted(rest["kept"])
-        return cls(**{**rest, "left": dict(rest["left"]), "earlier": tuple(rest.get("earlier", ()))})
-
-
-def _listed(kept: Mapping[int, tuple[int, str]]) -> list[list[Any]]:
-    return [[p, first, bits] for p, (first, bits) in sorted(kept.items())]
-
-
-def _unlisted(kept: Sequence[Sequence[Any]]) -> dict[int, tuple[int, str]]:
-    return {p: (first, bits) for p, first, bits in kept}
+        return of_plain(cls, data)
 
 
 def _check_same(key: str, was: str, now: str) -> None:

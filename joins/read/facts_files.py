@@ -75,8 +75,7 @@ class FactsFolder:
     def load(self, number: int, digest: str) -> BucketFacts | None:
         """Returns the facts of a batch; None if they are lost, or the file is damaged."""
         try:
-            found: BucketFacts = from_checked_text(self._path(number, digest).read_text(), BucketFacts)
-            return found
+            return from_checked_text(self._path(number, digest).read_text(), BucketFacts)
         except FileNotFoundError:
             return None
         except (OSError, ValueError) as error:

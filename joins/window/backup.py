@@ -225,8 +225,7 @@ class CheckpointedStore:
 
 @lru_cache(maxsize=256)
 def _copied_in(path: Path, changed_ns: int) -> Copied:
-    found: Copied = from_checked_text(path.read_text(), Copied)
-    return found
+    return from_checked_text(path.read_text(), Copied)
 
 
 def forget_other_copies(location: str, join: str, generation: str | None, parts: Iterable[int | None]) -> None:

@@ -19,13 +19,15 @@ import os
 import zlib
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 
 from teacup.base.fields import local_folder
 
 CHECKSUM = "crc"
+
+T = TypeVar("T")
 
 
 def checked_text(value: object) -> str:
@@ -34,7 +36,7 @@ def checked_text(value: object) -> str:
     return f"{_checksum(text)} {text}"
 
 
-def from_checked_text(line: str, kind: Any = Any) -> Any:
+def from_checked_text(line: str, kind: type[T]) -> T:
     """Returns what `checked_text` was given.
 
     Raises `ValueError` if the line was changed or cut off, has no checksum, or contains anything not of this kind.

@@ -19,7 +19,8 @@ from pathlib import Path
 import psutil
 
 from deploy.checkpoint.file import CheckpointFile
-from deploy.checkpoint.lease_file import LEASE, found_lease
+from deploy.checkpoint.lease import Lease
+from deploy.checkpoint.lease_file import LEASE
 from teacup.base.errors import ExitCode
 from teacup.spark.checkpoint import batches_in
 from tests.crash.places import Place, place_of
@@ -87,7 +88,7 @@ class StandbyRun(Run):
         return (holders or self._all or self._ever)[0]
 
     def _holds(self, process: JobProcess) -> bool:
-        lease = found_lease(CheckpointFile(str(self._place().folder), LEASE))
+        lease = CheckpointFile(str(self._place().folder), LEASE).read(Lease)
         return lease is not None and lease.process == process.process.pid
 
     def _gone(self) -> list[JobProcess]:

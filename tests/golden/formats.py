@@ -14,7 +14,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from deploy.checkpoint.lease import FORMAT as LEASE_FORMAT
 from deploy.checkpoint.lease import Lease
 from joins.batch.facts import Bound, BucketFacts, RangeFacts
 from joins.batch.handover import FORMAT as MOVED_FORMAT
@@ -130,9 +129,7 @@ FORMATS: Mapping[str, Format] = {
     "moved": Format(
         MOVED_FORMAT, _MOVED.to_json(), lambda x: Handover.from_json(x).to_json(), (SpecChanged, "repeat the command")
     ),
-    "lease": Format(
-        LEASE_FORMAT, _LEASE.to_json(), lambda x: Lease.from_json(x).to_json(), (ValueError, "this version reads")
-    ),
+    "lease": Format(1, plain(_LEASE), lambda x: plain(of_plain(Lease, x)), (ValueError, "at `$.format`")),
     "facts": Format(
         *(2, plain(_FACTS), lambda x: plain(of_plain(BucketFacts, x))),
         (ValueError, "Expected `object`"),

@@ -47,12 +47,6 @@ def test_the_format_of_a_later_version_is_refused_by_name(what: str) -> None:
         known.again({**known.example, "format": known.of + 1})
 
 
-def test_a_handover_that_was_written_without_a_format_is_read() -> None:
-    """The first ones had none."""
-    moved = FORMATS["moved"]
-    assert moved.again({name: value for name, value in moved.example.items() if name != "format"}) == moved.example
-
-
 def test_slices_and_marks_of_an_earlier_version_are_read_or_rebuilt(
     tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -22,7 +22,8 @@ from deploy.check.access import explained
 from deploy.check.uses import Named, to_see
 from deploy.checkpoint.file import CheckpointFile
 from deploy.checkpoint.join_checkpoint import Checkpoint
-from deploy.checkpoint.lease_file import LEASE, SHOWN_S, found_lease, standby_of
+from deploy.checkpoint.lease import Lease
+from deploy.checkpoint.lease_file import LEASE, SHOWN_S, standby_of
 from deploy.checkpoint.lock import Holder, Lock, look_at_lock
 from deploy.checkpoint.run_record import last_run
 from deploy.checkpoint.verdicts import folder_of, load
@@ -109,7 +110,7 @@ def _with_files(row: Row, checkpoint: str) -> Row:
     folder = local_folder(checkpoint)
     disk = None if folder is None else disk_of(folder)
     row = replace(row, run=last_run(checkpoint), disk=disk, standby=standby_of(checkpoint, row.looked_ms))
-    lease = found_lease(CheckpointFile(checkpoint, LEASE)) if row.lock.held is None else None
+    lease = CheckpointFile(checkpoint, LEASE).read(Lease) if row.lock.held is None else None
     if lease is None or lease.released or abs(row.looked_ms - lease.at_ms) > SHOWN_S * 1000:
         return row
     return replace(row, lock=Lock(held=True, holder=Holder(str(lease.process), lease.host)))

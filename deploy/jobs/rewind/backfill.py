@@ -10,7 +10,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
-from typing import Any
 
 from deploy.check.access import check_topics
 from deploy.check.uses import Named
@@ -47,6 +46,24 @@ class Backfill:
         return sum(end - start for start, end in self.left.values())
 
 
+@dataclass(frozen=True, slots=True)
+class _Noted:
+    """What the checkpoint of a backfill that has begun says of it."""
+
+    from_ms: int
+    until_ms: int
+    left: Mapping[int, tuple[int, int]]
+
+    def of(self, from_ms: int, until_ms: int, checkpoint: str) -> Mapping[int, tuple[int, int]]:
+        """Returns the offsets of left. Raises `CheckpointUnusable` if the backfill is of other times."""
+        if (self.from_ms, self.until_ms) != (from_ms, until_ms):
+            raise CheckpointUnusable(
+                f"checkpoint {checkpoint!r} is of a backfill from {iso(self.from_ms)} until {iso(self.until_ms)}: "
+                "give these times to go on with it, or another topic"
+            )
+        return self.left
+
+
 def backfill(job: JoinJob, from_ms: int, until_ms: int, topic: str, *, dry_run: bool = False) -> Backfill:
     """Returns the backfill of a job's left records of [from_ms, until_ms) into a topic.
 
@@ -72,18 +89,20 @@ def backfill(job: JoinJob, from_ms: int, until_ms: int, topic: str, *, dry_run: 
         lineage=None,
     )
     with nullcontext() if dry_run else checkpoint_lock(checkpoint):
-        noted = Checkpoint(checkpoint).kept(BACKFILL, "Remove the folder, and give another topic")
+        noted = Checkpoint(checkpoint).kept(BACKFILL, _Noted, "Remove the folder, and give another topic")
         lost: tuple[str, ...] = ()
         if noted is None:
             first, end = begins_at(beside, from_ms), begins_at(_without_loss(beside), until_ms)
-            left = {p: (start, max(end.left.get(p, start), start)) for p, start in first.left.items()}
+            left: Mapping[int, tuple[int, int]] = {
+                p: (start, max(end.left.get(p, start), start)) for p, start in first.left.items()
+            }
             lost = first.lost
             if not any(start < end for start, end in left.values()):
                 raise CheckpointUnusable(f"no left record is between {iso(from_ms)} and {iso(until_ms)}")
             if not dry_run:
-                Checkpoint(checkpoint).keep(BACKFILL, _to_json(from_ms, until_ms, left))
+                Checkpoint(checkpoint).keep(BACKFILL, _Noted(from_ms, until_ms, left))
         else:
-            left = _left_of(noted, from_ms, until_ms, checkpoint)
+            left = noted.of(from_ms, until_ms, checkpoint)
     spec = replace(beside.spec, start={p: start for p, (start, _) in left.items()})
     until = {p: end for p, (_, end) in left.items()}
     return Backfill(job=replace(beside, spec=spec, until=until), left=left, resumed=noted is not None, lost=lost)
@@ -92,16 +111,3 @@ def backfill(job: JoinJob, from_ms: int, until_ms: int, topic: str, *, dry_run: 
 def _without_loss(job: JoinJob) -> JoinJob:
     """Returns the job without its reaction to losses, for finding its end: losses were found at its beginning."""
     return replace(job, spec=replace(job.spec, on_data_loss="continue"))
-
-
-def _to_json(from_ms: int, until_ms: int, left: Mapping[int, tuple[int, int]]) -> dict[str, Any]:
-    return {"from_ms": from_ms, "until_ms": until_ms, "left": [[p, *span] for p, span in sorted(left.items())]}
-
-
-def _left_of(noted: Mapping[str, Any], from_ms: int, until_ms: int, checkpoint: str) -> dict[int, tuple[int, int]]:
-    if (noted["from_ms"], noted["until_ms"]) != (from_ms, until_ms):
-        raise CheckpointUnusable(
-            f"checkpoint {checkpoint!r} is of a backfill from {iso(noted['from_ms'])} until {iso(noted['until_ms'])}: "
-            "give these times to go on with it, or another topic"
-        )
-    return {p: (start, end) for p, start, end in noted["left"]}

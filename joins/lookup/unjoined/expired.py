@@ -34,11 +34,12 @@ from joins.batch.rules import earliest_left, earliest_right
 from joins.batch.state import BatchPlan
 from joins.errors import DataLoss, SpecChanged
 from joins.spec import JoinSpec
+from teacup.base.plain import of_plain, plain
 from teacup.kafka.log.losses import CONTINUE, Epochs, Losses, epochs_of
 from teacup.kafka.log.time_search import left_behind
 from teacup.kafka.log.topic_log import Ends, TimeQuery, TopicLog, begins_of
 
-FORMAT = 2
+FORMAT = 3
 SNAPSHOTS = 200
 REMEDY = "remove the folder `unjoined` of the checkpoint and start over at a time (`teacup unjoined --start TIME`)"
 
@@ -133,25 +134,7 @@ class Verdicts:
 
     def to_json(self) -> dict[str, Any]:
         """Returns the state as stored in the checkpoint."""
-        under_way = self.under_way
-        return {
-            "begin_ms": self.begin_ms,
-            "epochs": list(self.epochs),
-            "format": FORMAT,
-            "generation": self.generation,
-            "join": self.join,
-            "right": [[p, at, self.numbers[p]] for p, at in sorted(self.positions.items())],
-            "skipped": self.skipped,
-            "snapshots": [[sorted(s.right.items()), sorted(s.output.items())] for s in self.snapshots],
-            "topics": dict(self.topics),
-            "under_way": under_way
-            and {
-                "ceiling_ms": under_way.ceiling_ms,
-                "output": [[p, *span] for p, span in sorted(under_way.output.items())],
-                "over_ms": under_way.over_ms,
-                "right": [[p, s.start, s.end, s.number] for p, s in sorted(under_way.right.items())],
-            },
-        }
+        return {"format": FORMAT, **plain(self)}
 
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Verdicts:
@@ -161,25 +144,7 @@ class Verdicts:
                 f"the state of the unjoined records has format {data.get('format')!r}, this version reads {FORMAT}: "
                 f"continue with the version that wrote it, or {REMEDY}"
             )
-        under_way = data["under_way"]
-        return cls(
-            generation=data["generation"],
-            join=data["join"],
-            topics=data["topics"],
-            begin_ms=data["begin_ms"],
-            positions={p: at for p, at, _ in data["right"]},
-            numbers={p: number for p, _, number in data["right"]},
-            snapshots=tuple(Snapshot(dict(right), dict(output)) for right, output in data["snapshots"]),
-            under_way=under_way
-            and RightSlice(
-                over_ms=under_way["over_ms"],
-                ceiling_ms=under_way["ceiling_ms"],
-                right={p: Share(*share) for p, *share in under_way["right"]},
-                output={p: (start, end) for p, start, end in under_way["output"]},
-            ),
-            skipped=data["skipped"],
-            epochs=tuple(data["epochs"]),
-        )
+        return of_plain(cls, data)
 
 
 def begin_ms_of(spec: JoinSpec, seen: Seen, start: str | int | None = None) -> int | None:

@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from deploy.checkpoint.lease import GONE_S, RENEWED_EVERY_S, SILENT_S, Lease, LockSeen, Watched
+from teacup.base.plain import of_plain, plain
 
 HELD = Lease(3, "holder", 17, "node-1", beat=5, at_ms=1_000)
 
@@ -112,6 +113,6 @@ def test_the_same_number_twice_leaves_one() -> None:
 
 def test_a_lease_goes_through_json_and_another_format_is_refused_by_name() -> None:
     """A later version may write another one."""
-    assert Lease.from_json(HELD.ended(7).to_json()) == replace(HELD, beat=6, at_ms=7, released=True)
-    with pytest.raises(ValueError, match="format 2, this version reads 1"):
-        Lease.from_json({**HELD.to_json(), "format": 2})
+    assert of_plain(Lease, plain(HELD.ended(7))) == replace(HELD, beat=6, at_ms=7, released=True)
+    with pytest.raises(ValueError, match=r"at `\$.format`"):
+        of_plain(Lease, {**plain(HELD), "format": 2})

@@ -49,7 +49,7 @@ def test_a_changed_join_goes_on_where_it_was(kafka, window_job, tmp_path, capsys
 
     note = tmp_path / "new" / MOVED
     noted = note.read_text()
-    note.write_text(checked_text({**from_checked_text(noted.strip()), "number": 0}))
+    note.write_text(checked_text({**from_checked_text(noted.strip(), dict), "number": 0}))
     overtaken = JobProcess(tmp_path, changed)
     assert overtaken.ended() == ExitCode.CHECKPOINT
     assert "stop that job, and repeat `teacup move`" in overtaken.logged()

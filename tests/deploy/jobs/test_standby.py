@@ -17,7 +17,7 @@ import pytest
 from deploy.checkpoint import lease_file, lock
 from deploy.checkpoint.file import CheckpointFile
 from deploy.checkpoint.lease import SILENT_S, Lease
-from deploy.checkpoint.lease_file import LEASE, Keeper, Mark, found_lease, leave_mark, remove_mark, standby_of
+from deploy.checkpoint.lease_file import LEASE, Keeper, Mark, leave_mark, remove_mark, standby_of
 from deploy.checkpoint.lock import look_at_lock
 from deploy.checkpoint.run_record import RunRecord
 from deploy.errors import LeaseLost, StandbyRefused
@@ -40,7 +40,7 @@ from deploy.checkpoint.lease import Lease
 with checkpoint_lock(sys.argv[1]):
     if sys.argv[2:]:
         import os, socket
-        CheckpointFile(sys.argv[1], "teacup.lease").write(Lease(7, "old", os.getpid(), socket.gethostname()).to_json())
+        CheckpointFile(sys.argv[1], "teacup.lease").write(Lease(7, "old", os.getpid(), socket.gethostname()))
     print("held", flush=True)
     sys.stdin.read()
 """
@@ -153,7 +153,7 @@ def test_it_waits_for_a_process_without_a_lease_and_takes_over_when_that_is_kill
     assert look_at_lock(tmp_path).held
     assert standby.ended() == ExitCode.DONE
     assert not look_at_lock(tmp_path).held
-    lease = found_lease(CheckpointFile(str(tmp_path), LEASE))
+    lease = CheckpointFile(str(tmp_path), LEASE).read(Lease)
     assert lease is not None
     assert (lease.number, lease.released) == (1, True)
 
@@ -204,12 +204,12 @@ def test_whoever_was_taken_for_lost_ends_with_a_code_of_its_own(tmp_path: Path) 
     standby = Waiting(tmp_path)
     assert standby.works.wait(60)
     theirs = Lease(9, "later", 4711, "node-9")
-    CheckpointFile(str(tmp_path), LEASE).write(theirs.to_json())
+    CheckpointFile(str(tmp_path), LEASE).write(theirs)
 
     wait_until(lambda: has_lost(standby.check))
     record = (tmp_path / "teacup.run").read_text()
     assert standby.ended() == ExitCode.TAKEN_OVER
-    assert found_lease(CheckpointFile(str(tmp_path), LEASE)) == theirs
+    assert CheckpointFile(str(tmp_path), LEASE).read(Lease) == theirs
     assert (tmp_path / "teacup.run").read_text() == record
 
 
@@ -219,7 +219,7 @@ def test_a_process_that_goes_on_after_a_stop_looks_before_it_writes(tmp_path: Pa
     file = CheckpointFile(str(tmp_path), LEASE)
     keeper = Keeper(file, Lease(1, "mine", 1, "node-1"), clock=lambda: now_s[0])
     keeper.renew()
-    file.write(Lease(2, "theirs", 2, "node-2").to_json())
+    file.write(Lease(2, "theirs", 2, "node-2"))
     keeper.check()
 
     now_s[0] += SILENT_S
@@ -231,12 +231,12 @@ def test_a_late_write_of_an_earlier_holder_is_overwritten(tmp_path: Path) -> Non
     """The later one goes on."""
     file = CheckpointFile(str(tmp_path), LEASE)
     later = Keeper(file, Lease(2, "later", 2, "node-2"))
-    file.write(Lease(1, "earlier", 1, "node-1").to_json())
+    file.write(Lease(1, "earlier", 1, "node-1"))
 
     later.renew()
     later.check()
 
-    found = found_lease(file)
+    found = file.read(Lease)
     assert found is not None
     assert found.holder == "later"
 

@@ -99,7 +99,7 @@ def test_what_may_still_be_joined_has_no_verdict_yet():
     )
 
     first = judging.drain()
-    waits_at = judging.saved["right"][0][1]
+    waits_at = judging.saved["positions"]["0"]
     run.clock.advance(200_000)
     run.drain()
 
@@ -158,7 +158,7 @@ def test_null_keys_are_unjoined_and_dead_letters_are_counted():
     run.right.history = TopicHistory("right", ((*run.right.history.partitions[0], event(2, 2**40)),))
 
     assert judging.drain() == [(0, 1)]
-    assert judging.saved["right"][0][1] == 3
+    assert judging.saved["positions"]["0"] == 3
 
 
 def event(offset, time_ms, value=b"v"):
