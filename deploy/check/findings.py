@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 import numpy as np
+from numpy.lib.stride_tricks import sliding_window_view
 
 from datadelay.errors import DelayError
 from datadelay.watermark import Idle
@@ -29,6 +30,7 @@ from teacup.base.times import iso, written
 from teacup.kafka.errors import KafkaIOError
 from teacup.kafka.log.replicas import Replicas, cannot_take
 from teacup.kafka.records.json_fields import TimeUnit
+from teacup.kafka.records.record import OUTLIERS
 from teacup.storage.errors import StorageError
 
 LONG_AGO_MS = 24 * 3_600_000
@@ -102,12 +104,14 @@ class SideFacts:
 
     now_ms             the clock when the sample was taken
     has_dead_letters   whether the job has a dead-letter topic
+    outliers           so many of 2n + 1 consecutive times may be wrong
     """
 
     name: str
     sample: Sample
     now_ms: int
     has_dead_letters: bool = True
+    outliers: int = OUTLIERS
 
 
 class Level(StrEnum):
@@ -316,7 +320,14 @@ def of_disorder(side: Side, facts: SideFacts) -> Iterator[Finding]:
     if seen is None:
         return
     what = f"{facts.name}.disorder"
-    if seen > side.disorder_ms:
+    others = disorder_of(facts.sample, facts.outliers)
+    if others is not None and others <= side.disorder_ms < seen:
+        yield warning(
+            what,
+            f"single records of the sample are out of order by {written(seen)}, all others by {written(others)}, and "
+            f"{written(side.disorder_ms)} is configured: if their times are wrong, leave it so, and fix the producer",
+        )
+    elif seen > side.disorder_ms:
         yield warning(
             what,
             f"the sample is out of order by {written(seen)}, and {written(side.disorder_ms)} is configured: such "
@@ -326,11 +337,18 @@ def of_disorder(side: Side, facts: SideFacts) -> Iterator[Finding]:
         yield ok(what, f"{written(seen)} in the sample, {written(side.disorder_ms)} is configured")
 
 
-def disorder_of(sample: Sample) -> int | None:
-    """Returns the largest distance of a valid time below an earlier one of its partition; None without valid times."""
+def disorder_of(sample: Sample, outliers: int = 0) -> int | None:
+    """Returns the largest distance of a valid time below an earlier one of its partition; None without valid times.
+
+    outliers   in each partition, so many records are left out: those that are furthest from the median of 2n + 1
+    """
     lags = []
     for times in sample.times.values():
         valid = np.array([at for at in times if at is not None], np.int64)
+        if outliers and len(valid) > 2 * outliers:
+            blocks = sliding_window_view(np.pad(valid, outliers, mode="edge"), 2 * outliers + 1)
+            furthest = np.argsort(np.abs(valid - np.median(blocks, axis=1)))
+            valid = np.delete(valid, furthest[-outliers:])
         if len(valid):
             lags.append(int(lags_of(valid, None)[0].max()))
     return max(lags, default=None)

@@ -141,7 +141,9 @@ def _of_both(spec: JoinSpec, *, chosen: bool, moved: Handover | None, dead_lette
         now_ms = wall_ms()
         samples = sample_both(spec, left, right)
         for name, sample in zip(("left", "right"), samples, strict=True):
-            facts = SideFacts(name=name, sample=sample, now_ms=now_ms, has_dead_letters=dead_letters)
+            facts = SideFacts(
+                name=name, sample=sample, now_ms=now_ms, has_dead_letters=dead_letters, outliers=spec.outliers
+            )
             yield from _of_side(spec.side(name), facts, spec.idle)
         if not chosen and spec.path is not JoinPath.SHUFFLED:
             yield of_partitions(spec, left.partition_count(), why_not_direct(spec, left, right, moved))
@@ -153,7 +155,7 @@ def _of_one(name: str, spec: JoinSpec | FeedSpec, idle: Idle | None, *, dead_let
     now_ms = wall_ms()
     with closing(side_log(spec, side)) as log:
         sample = Sampler(side, log, spec.kafka, spec.registry, now_ms + spec.max_future_skew_ms).newest()
-    facts = SideFacts(name=name, sample=sample, now_ms=now_ms, has_dead_letters=dead_letters)
+    facts = SideFacts(name=name, sample=sample, now_ms=now_ms, has_dead_letters=dead_letters, outliers=spec.outliers)
     yield from _of_side(side, facts, idle)
 
 

@@ -215,9 +215,9 @@ def shown(raw: Mapping[str, Any], where: Where) -> str:
 
 
 def instead(unknown: str, allowed: Sequence[str]) -> str:
-    """Returns what may be given instead of an unknown name, the most similar name first."""
+    """Returns what may be given instead of an unknown name: the most similar name, or all if none is similar."""
     close = most_similar(unknown, allowed)
-    return f"{f'did you mean {close}? ' if close else ''}allowed: {', '.join(allowed) or 'none'}"
+    return f"did you mean {close}?" if close else f"allowed: {', '.join(allowed) or 'none'}"
 
 
 def most_similar(unknown: str, allowed: Sequence[str]) -> str | None:

@@ -87,7 +87,7 @@ def test_loads_yaml_with_the_environment(tmp_path: Path) -> None:
     ("text", "message"),
     [
         ("port: 1", "database: is missing; it is: `sqlite:"),
-        (f"database: {DATABASE}\nprot: 1", r"prot: unknown key; did you mean port\? allowed: "),
+        (f"database: {DATABASE}\nprot: 1", r"prot: unknown key; did you mean port\?"),
         ("database: mysql://x/y", "must name a SQLite file"),
         ("database: 'sqlite://'", "must name a SQLite file"),
         ("database: what", "is not a database URL"),

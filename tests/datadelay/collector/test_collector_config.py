@@ -56,9 +56,9 @@ def put(content: dict[str, Any], place: str, value: Any) -> None:
         (
             "consumers/0/topics/0/disorder_ms",
             1,
-            r"topics\.0\.disorder_ms: unknown key; did you mean disorder\? allowed: topic, time, .*idle",
+            r"topics\.0\.disorder_ms: unknown key; did you mean disorder\?",
         ),
-        ("consumers/0/positions/grp", "g", r"0\.positions\.grp: unknown key; .*allowed: from, group$"),
+        ("consumers/0/positions/grp", "g", r"0\.positions\.grp: unknown key; did you mean group\?$"),
         (
             "consumers/0/positions/from",
             "redis",

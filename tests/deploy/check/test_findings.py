@@ -181,6 +181,19 @@ def test_disorder() -> None:
     assert list(of_disorder(SIDE, side(None))) == []
 
 
+@pytest.mark.parametrize("wrong_ms", [DAY_MS, 5 * DAY_MS])
+def test_a_single_wrong_time_is_not_the_disorder(wrong_ms: int) -> None:
+    """The advice of a day would let left wait for a day. One ahead of the others makes all after it look late."""
+    times = [*range(2 * DAY_MS, 2 * DAY_MS + 20_000, 500), 2 * DAY_MS + 19_200]
+
+    finding = only(of_disorder(SIDE, side(*times[:20], wrong_ms, *times[20:])))
+
+    assert finding.level is Level.WARNING
+    assert "single records" in finding.text
+    assert "all others by 300ms" in finding.text
+    assert "higher" not in finding.text
+
+
 def keys(*some: bytes) -> Sample:
     return Sample({0: some}, {0: [5] * len(some)}, len(some))
 

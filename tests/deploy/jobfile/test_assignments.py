@@ -80,12 +80,8 @@ def test_the_kind_may_be_given_too(tmp_path: Path) -> None:
 
 
 FAULTS = [
-    (
-        "left.topik=x",
-        "--set left.topik: unknown key; did you mean topic? allowed: topic, key, time, time_unit, disorder, tombstones"
-        ", format",
-    ),
-    ("lefft.topic=x", "--set lefft: unknown key; did you mean left? allowed: name, kind"),
+    ("left.topik=x", "--set left.topik: unknown key; did you mean topic?"),
+    ("lefft.topic=x", "--set lefft: unknown key; did you mean left?"),
     ("left.disorder=much", "--set left.disorder: 'much' is not allowed: give a duration with its unit"),
     ("left.disorder=", "--set left.disorder: null is not allowed: give a duration with its unit"),
     (
