@@ -57,6 +57,8 @@ OTHER = {"left": "right", "right": "left"}
 
 RESULTS = ("matched", "unmatched")
 """The outcomes of left records."""
+UNJOINED = "unjoined"
+"""The outcome of right records that appear in no row of a left record."""
 
 
 class BothSides(Generic[T_co]):
@@ -96,11 +98,18 @@ class JoinType(StrEnum):
     INNER = "inner"  # matched ones only
     SEMI = "semi"  # the same, without the right record: one row for each left record that has a match
     ANTI = "anti"  # unmatched ones only, those with a null key included
+    FULL = "full"  # each left record, and each right record that appears in no other row
 
     @property
     def outcomes(self) -> tuple[str, ...]:
-        """Returns the outcomes of left records whose rows are written."""
-        return {JoinType.LEFT: RESULTS, JoinType.ANTI: RESULTS[1:]}.get(self, RESULTS[:1])
+        """Returns the outcomes whose rows are written."""
+        written = {JoinType.LEFT: RESULTS, JoinType.ANTI: RESULTS[1:], JoinType.FULL: (*RESULTS, UNJOINED)}
+        return written.get(self, RESULTS[:1])
+
+    @property
+    def results(self) -> tuple[str, ...]:
+        """Returns the outcomes whose rows are results: written, or left out."""
+        return self.outcomes if self is JoinType.FULL else RESULTS
 
     @property
     def left_out(self) -> tuple[str, ...]:
@@ -248,6 +257,12 @@ class Right(Side):
 
     def __post_init__(self, *durations: str | None) -> None:
         super().__post_init__(*durations)
+        if self.type is JoinType.FULL and self.source.is_stored:
+            raise SpecError(
+                "type: 'full' is not supported for a lookup join, which never reads which right records matched "
+                "nothing; make it a window join, or report them to a topic of their own (`topics.unjoined` and "
+                "`teacup unjoined`) beside type 'left'"
+            )
         if not self.type.left_alone:
             return
         if self.policy is Policy.ALL:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from joins.spec import JoinPath, JoinSpec, Policy
+from joins.spec import UNJOINED, JoinPath, JoinSpec, Policy
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -39,7 +39,8 @@ def window_join(
     left_value, right_value                 binary
     left_headers, right_headers             array<struct<key string, value binary>>
     left_partition, left_offset, right_…    int, bigint: the positions, which are the id of a result
-    outcome                                 matched | unmatched | dead_letter, with `unjoined=True` also unjoined
+    outcome                                 matched | unmatched | dead_letter, with `unjoined=True` or the type `full`
+                                            also unjoined
     reason                                  why unmatched, unjoined or dead_letter; null for matched
     late                                    the record came later than its disorder allows
 
@@ -57,7 +58,8 @@ def window_join(
     joined = result_frame(
         spark, with_path(spec), JoinControl(windows=windows, copied=window_backup is not None), windows, window_backup
     )
-    hidden = ["late", "skipped", *spec.right.type.left_out, *(() if unjoined else ("unjoined",))]
+    shown = unjoined or UNJOINED in spec.right.type.outcomes
+    hidden = ["late", "skipped", *spec.right.type.left_out, *(() if shown else (UNJOINED,))]
     return joined.where(~joined.outcome.isin(hidden))
 
 

@@ -137,9 +137,9 @@ def shown(job: JoinJob, found: Preview) -> Iterator[str]:
         return
     rate = "-" if found.match_rate is None else f"{found.match_rate:.1%}"
     said = {outcome: f"{outcome} {count:,}{_why(found, outcome)}" for outcome, count in sorted(found.rows.items())}
-    results = [said.pop(outcome) for outcome in RESULTS if outcome in said]
-    yield f"  match rate {rate}: {', '.join(results)}; late left records {found.late:,}"
     kind = spec.right.type
+    results = [said.pop(outcome) for outcome in kind.results if outcome in said]
+    yield f"  match rate {rate}: {', '.join(results)}; late left records {found.late:,}"
     if left_out := sum(found.rows[outcome] for outcome in kind.left_out):
         yield f"  of these {left_out:,} are not written: `type: {kind}` leaves {kind.left_out[0]} ones out"
     if said:

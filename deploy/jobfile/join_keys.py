@@ -48,8 +48,9 @@ class MatchKeys(Keys):
         Right,
         "type",
         description="which rows are written: `left` each left record, matched or not; `inner` matched ones; `semi` "
-        "matched ones without the right record; `anti` unmatched ones. What is left out is counted; `semi` and `anti` "
-        "keep no right values",
+        "matched ones without the right record; `anti` unmatched ones; `full` each left record, and each right record "
+        "that is in none of these rows (in-memory join only). What is left out is counted; `semi` and `anti` keep no "
+        "right values",
     )
 
 
@@ -258,10 +259,16 @@ class JoinKeys(TimedJobKeys):
 
     @model_validator(mode="after")
     def _topics_fit_the_type(self) -> JoinKeys:
-        if self.join.type is JoinType.ANTI and self.topics.unmatched is not None:
-            raise at_keys(
-                [(("topics", "unmatched"), "`join.type: anti` writes these rows to `output.topic` itself; remove it")]
+        for kind, name in ((JoinType.ANTI, "unmatched"), (JoinType.FULL, "unjoined")):
+            if self.join.type is kind and getattr(self.topics, name) is not None:
+                why = f"`join.type: {kind}` writes these rows to `output.topic` itself; remove it"
+                raise at_keys([(("topics", name), why)])
+        if self.join.type is JoinType.FULL and self.output.deduplicate is not None:
+            why = (
+                "recognises a row by its left record, and of `join.type: full` some rows have none; use `delivery: "
+                "exactly-once`, or write unjoined right records to `topics.unjoined` beside `join.type: left`"
             )
+            raise at_keys([(("output", "deduplicate"), why)])
         return self
 
     @property

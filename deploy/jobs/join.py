@@ -53,7 +53,7 @@ from joins.plan.start.copartition import with_path
 from joins.read.deserialize import wait_for_registry
 from joins.read.facts_files import keep_facts, known_facts, own_folder
 from joins.read.summary import BucketSummary
-from joins.spec import MOST_RECORDS_PER_BATCH, RECORDS_PER_BATCH, JoinSpec, Policy, Side
+from joins.spec import MOST_RECORDS_PER_BATCH, RECORDS_PER_BATCH, JoinSpec, JoinType, Policy, Side
 from joins.streaming import LOOKUP, join_kind_of, stage_frame
 from joins.window.backup import forget_other_copies
 from teacup.kafka.errors import KafkaIOError
@@ -126,12 +126,15 @@ class JoinJobKind(JobKind):
         job, spec = self._job, self._job.spec
         keep = partial(Retention, must_keep=spec.on_data_loss == "stop")
         waits_ms = latest_right(spec.right, left_ms=0) + spec.right.disorder_ms + spec.producer_delay_ms
-        span_ms = spec.span_ms + spec.producer_delay_ms
+        span_ms, span = spec.span_ms + spec.producer_delay_ms, "before, after and the disorder of both"
+        left = keep(needed_ms=waits_ms, why="left waits for right")
+        if spec.right.type is JoinType.FULL:
+            left = keep(needed_ms=span_ms, why=f"{span}: `type: full` asks it which right records it was joined with")
         checks = Checks(
             content=self._content,
             retention={
-                "left.topic": keep(needed_ms=waits_ms, why="left waits for right"),
-                "right.topic": keep(needed_ms=span_ms, why="before, after and the disorder of both"),
+                "left.topic": left,
+                "right.topic": keep(needed_ms=span_ms, why=span),
             },
             records=self._records,
             groups={self.name: POSITIONS},
@@ -286,11 +289,12 @@ def job_rows(
         return stage_frame(spark, spec, summaries, SUMMARY_SCHEMA, control)
 
     def delivered(batches: Iterable[pa.RecordBatch]) -> Batches:
-        return summary_rows(deliver(selected(items_in(batches))), *NO_RETRY_HELPS)
+        return summary_rows(deliver(selected(items_in(batches), spec.right.type.results)), *NO_RETRY_HELPS)
 
     added = {} if deduplicate is None or deduplicate.expression is None else {ID: deduplicate.expression}
     joined = stage_frame(spark, spec, lambda tickets: item_rows(join(tickets), *NO_RETRY_HELPS), ITEM_SCHEMA, control)
-    return with_selected(joined, select, added).mapInArrow(crossing_rows(delivered), SUMMARY_SCHEMA)
+    rows = with_selected(joined, select, added, spec.right.type.results)
+    return rows.mapInArrow(crossing_rows(delivered), SUMMARY_SCHEMA)
 
 
 def kept_rows(job: JoinJob) -> RowsToKeep | None:

@@ -20,7 +20,7 @@ from deploy.watch.measures import Effort, Measured
 from deploy.watch.timeliness import timeliness
 from joins.batch.stragglers import holders, stragglers
 from joins.read.summary import BucketSummary
-from joins.spec import JoinSpec
+from joins.spec import JoinSpec, JoinType
 from teacup.base.times import iso, written
 from teacup.kafka.headers import EXPIRED, NO_CANDIDATE, NO_LONGER_STORED, NULL_KEY, RIGHT_STALLED, TOMBSTONE
 
@@ -281,11 +281,12 @@ def gather(spec: JoinSpec, batches: Sequence[DeliveredBatch[BucketSummary]], sec
     if presumed := report.presumed:
         ranges = [f"{spec.side(side).topic}-{p} [{start}, {end})" for side, p, start, end in deleted]
         more = f" and {len(ranges) - RANGES} more ranges" if len(ranges) > RANGES else ""
+        lacking = "their rows are missing" if spec.right.type is JoinType.FULL else "`unjoined` may lack some"
         text = (
             f"of {presumed} right records in the window it is not known whether they were joined: this machine lacks "
             f"the marks of some batches, and retention has deleted {', '.join(ranges[:RANGES])}{more}, from which they "
-            "could be rebuilt. They count as joined, so that `unjoined` may lack some; keep left longer than before "
-            "+ after, and right longer than twice that"
+            f"could be rebuilt. They count as joined, so that {lacking}; keep left longer than before + after, and "
+            "right longer than twice that"
         )
         report.concerns.append(Concern("presumed", presumed, text))
     return report

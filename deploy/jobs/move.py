@@ -22,9 +22,9 @@ from deploy.jobfile.job import JoinJob
 from deploy.output.kept import rows_that_stay
 from joins.batch.handover import Handover, as_it_was
 from joins.batch.state import BatchPlan
-from joins.errors import REMEDY, DataLoss
+from joins.errors import REMEDY, DataLoss, SpecError
 from joins.plan.reader import open_log, state_after
-from joins.spec import JoinSpec
+from joins.spec import JoinSpec, JoinType
 from teacup.base.fields import local_folder
 
 log = logging.getLogger("teacup.deploy.jobs.move")
@@ -37,6 +37,8 @@ def move(job: JoinJob, other: str) -> Handover:
 
     Raises `CheckpointUnusable`, `CheckpointUnreadable`, `SpecChanged`, `DataLoss`, `KafkaIOError`.
     """
+    if job.spec.right.type is JoinType.FULL:
+        raise SpecError("join.type: `teacup move` does not know rows of right alone yet (`type: full`)")
     if job.checkpoint == other:
         raise CheckpointUnusable(
             f"checkpoint {other!r} is the one to move from: name a new one in the job file (`checkpoint`)"

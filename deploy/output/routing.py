@@ -3,21 +3,22 @@
     matched, unmatched           -> the output topic (envelope or `select`), unless the join's type leaves them out;
                                     unmatched also to a topic of its own
     skipped                      -> none: it is only counted
-    unjoined, late, dead_letter  -> side topics: the record as it was read, with its position and the reason
+    unjoined, late, dead_letter  -> side topics: the record as it was read, with its position and the reason; of a join
+                                    of the type `full`, unjoined is a row of the output topic
 
 The envelope is one JSON object per row:
 
     {"key": …, "left": {"key": …, "time": …, "value": …, "position": {"topic": …, "partition": …, "offset": …}},
-     "right": … or null, "outcome": "matched" | "unmatched", "reason": … or null}
+     "right": … or null, "outcome": "matched" | "unmatched" | "unjoined", "reason": … or null}
 
 The first key is the join key; those of `left` and `right` are the records' own. A value is embedded according to its
 topic's declared format: `json` unchanged (it was checked when read), `avro` and `protobuf` as JSON
 (`teacup.kafka.records.avro`, `teacup.kafka.records.protobuf`), `text` as a string, `bytes` as base64. A key is a
 string; one that is not UTF-8 is {"base64": …}. Times are milliseconds UTC.
 
-Rows of the types `semi` and `anti` have no right; of `semi`, the header still names the record that matched. A result
-that cannot be written becomes a dead letter about its left record, with headers that say why; without a
-dead-letter topic, `NoDeadLetterTopic` ends the job:
+Rows of the types `semi` and `anti` have no right; of `semi`, the header still names the record that matched. Unjoined
+rows have no left, and right's time. A result that cannot be written becomes a dead letter about its left record, or its
+right one if it has no left, with headers that say why; without a dead-letter topic, `NoDeadLetterTopic` ends the job:
 
     too_large       teacup.size, in bytes, and teacup.limit
     select_failed   teacup.expression: which of `key`, `value` and `headers`
@@ -30,6 +31,8 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import reduce
+from operator import or_
 
 import numpy as np
 import numpy.typing as npt
@@ -40,14 +43,15 @@ from deploy.output.accounts import Accounts, Refused
 from joins.errors import NoDeadLetterTopic
 from joins.rows.frames import is_null, rows_where
 from joins.rows.outgoing import Outgoing, and_more, copies_of, position_of
-from joins.spec import Format, JoinSpec
+from joins.spec import UNJOINED, Format, JoinSpec
 from teacup.kafka.delivery.provenance import BatchTag, provenance
 from teacup.kafka.headers import EXPRESSION, LATE, LIMIT, SELECT_FAILED, SIZE, TOO_LARGE
 from teacup.kafka.records.limits import Headers, TopicLimits, record_bytes
-from teacup.kafka.write.templates import Form, HeaderPlan, ListedHeaders, Text, TextHeader, TextPiece
+from teacup.kafka.write.templates import Form, ListedHeaders, Text, TextHeader, TextPiece
 
-HAS_RIGHT = "has_right"
-"""A boolean column beside those of `joins.rows.frames.ROW`: whether the row has a right record."""
+HAS_LEFT, HAS_RIGHT = "has_left", "has_right"
+"""Boolean columns beside those of `joins.rows.frames.ROW`: whether the row has a record of the side."""
+_TIME = "row_time"
 
 _FORMS = {
     Format.JSON: Form.RAW,
@@ -99,7 +103,7 @@ class Router:
         first   which rows are the first about their left record: a late record is copied once, however many rows it has
         """
         output = self._output
-        main = _are_results(rows)
+        main = self._are_results(rows)
         results = rows if main.all() else rows_where(rows, main)
         if len(results):
             self._accounts.results += len(results)
@@ -113,12 +117,15 @@ class Router:
 
     def count_refused(self, rows: pl.DataFrame) -> None:
         """Counts those rows of an earlier attempt that it could not write."""
-        results = rows.filter(_are_results(rows))
+        results = rows.filter(self._are_results(rows))
         results = rows_where(results, self._goes(results))
         failed = select_failures(results)
         others = results.filter(pl.Series(not_refused(len(results), failed)))
         large = too_large(self._outgoing(others), self._limits[self._output.topic])
         self._accounts.refused_before.update([*refused(results, failed), *refused(others, large)])
+
+    def _are_results(self, rows: pl.DataFrame) -> pl.Series:
+        return reduce(or_, (rows["outcome"] == outcome for outcome in self._spec.right.type.results))
 
     def _goes(self, results: pl.DataFrame) -> npt.NDArray[np.bool_]:
         """Returns which results are written anywhere."""
@@ -169,10 +176,6 @@ class Router:
         self._write(topic, copies.restamped(limits, self._now_ms()).shortened(limits, what))
 
 
-def _are_results(rows: pl.DataFrame) -> pl.Series:
-    return (rows["outcome"] == "matched") | (rows["outcome"] == "unmatched")
-
-
 def _are_unmatched(rows: pl.DataFrame) -> npt.NDArray[np.bool_]:
     return (rows["outcome"] == "unmatched").to_numpy()
 
@@ -186,36 +189,39 @@ def refused(rows: pl.DataFrame, refusals: Sequence[Refusal]) -> list[Refused]:
 
 def about(row: pl.DataFrame) -> str:
     """Returns what a row is about, the same in each run of its batch: a left, or an unjoined right, record."""
-    side = "right" if row["left_offset"][0] is None else "left"
+    side = _side_of(row, 0)
     return f"{side} {row[f'{side}_partition'][0]}:{row[f'{side}_offset'][0]}"
+
+
+def _side_of(rows: pl.DataFrame, i: int) -> str:
+    return "right" if rows["left_offset"][i] is None else "left"
 
 
 def outgoing_results(spec: JoinSpec, output: Output, rows: pl.DataFrame, tag: BatchTag) -> Outgoing:
     """Returns the record of each row; tag: its batch's tag."""
     rows = rows.hstack([pl.Series(HAS_RIGHT, ~is_null(rows["right_offset"]))])
+    left, time = "", "left_time"
+    if UNJOINED in spec.right.type.outcomes:
+        of_either = pl.select(pl.coalesce(rows["left_time"], rows["right_time"]).alias(_TIME)).to_series()
+        rows = rows.hstack([pl.Series(HAS_LEFT, ~is_null(rows["left_offset"])), of_either])
+        left, time = HAS_LEFT, _TIME
+    headers = provenance(tag, left=left, right=HAS_RIGHT), TextHeader(LATE, (TextPiece("true"),), where="late")
     if output.select is None:
-        return Outgoing(rows, "key", envelope(spec), _headers(tag), "left_time")
-    return Outgoing(rows, "out_key", "out_value", (*_headers(tag), ListedHeaders("out_headers")), "left_time")
-
-
-def _headers(batch: BatchTag) -> HeaderPlan:
-    return provenance(batch, left="", right=HAS_RIGHT), TextHeader(LATE, (TextPiece("true"),), where="late")
+        return Outgoing(rows, "key", envelope(spec), headers, time)
+    return Outgoing(rows, "out_key", "out_value", (*headers, ListedHeaders("out_headers")), time)
 
 
 def envelope(spec: JoinSpec) -> Text:
-    """Returns the envelope of a row (`joins.rows.frames.ROW` and `HAS_RIGHT`) about a left record."""
-    right: Text = (TextPiece("null"),)
-    if not spec.right.type.left_alone:
-        of_right = _side(spec, "right")
-        right = (
-            *(TextPiece(piece.text, piece.column, piece.form, where=HAS_RIGHT) for piece in of_right),
-            TextPiece("null", where=HAS_RIGHT, holds=False),
-        )
+    """Returns the envelope of a row (`joins.rows.frames.ROW`, `HAS_RIGHT` and, of the type `full`, `HAS_LEFT`)."""
+    left = _side(spec, "left")
+    if UNJOINED in spec.right.type.outcomes:
+        left = _or_null(left, HAS_LEFT)
+    right = (TextPiece("null"),) if spec.right.type.left_alone else _or_null(_side(spec, "right"), HAS_RIGHT)
     return (
         TextPiece('{"key":'),
         TextPiece(column="key", form=Form.STRING),
         TextPiece(',"left":'),
-        *_side(spec, "left"),
+        *left,
         TextPiece(',"right":'),
         *right,
         TextPiece(',"outcome":'),
@@ -224,6 +230,11 @@ def envelope(spec: JoinSpec) -> Text:
         TextPiece(column="reason", form=Form.STRING),
         TextPiece("}"),
     )
+
+
+def _or_null(side: Text, where: str) -> Text:
+    pieces = (TextPiece(piece.text, piece.column, piece.form, where=where) for piece in side)
+    return (*pieces, TextPiece("null", where=where, holds=False))
 
 
 def _side(spec: JoinSpec, side: str) -> Text:
@@ -285,13 +296,16 @@ class SideTopics:
             outcome=pl.lit("dead_letter"), reason=pl.Series([refusal.reason for refusal in refusals], dtype=pl.String)
         )
         if self.output.dead_letter is None:
-            first, right = refusals[0], _position(self.spec, "right", about, 0)
+            first = refusals[0]
+            left, right = (_position(self.spec, side, about, 0) or f"no {side} record" for side in ("left", "right"))
             raise NoDeadLetterTopic(
-                f"the row about {_position(self.spec, 'left', about, 0)} and {right or 'no right record'}"
-                f"{and_more(about)} cannot be written to topic {self.output.topic!r} ({first.reason}): {first.why}. "
-                "Name a dead-letter topic (`topics.dead_letter`), or remove the cause"
+                f"the row about {left} and {right}{and_more(about)} cannot be written to topic {self.output.topic!r} "
+                f"({first.reason}): {first.why}. Name a dead-letter topic (`topics.dead_letter`), or remove the cause"
             )
-        self.copy("left", self.output.dead_letter, about, [refusal.headers for refusal in refusals])
+        sides = [_side_of(about, i) for i in range(len(about))]
+        for side in dict.fromkeys(sides):
+            of_side = [i for i, its in enumerate(sides) if its == side]
+            self.copy(side, self.output.dead_letter, about[of_side], [refusals[i].headers for i in of_side])
 
     def copy(self, side: str, topic: str, rows: pl.DataFrame, more: Sequence[Headers] | None = None) -> None:
         """Writes the records of one side; more: additional headers of each, for copies that stand for whole rows."""

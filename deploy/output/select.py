@@ -11,6 +11,7 @@ expressions once, outside every try. Spark does not say which error it was.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
+from functools import partial
 from typing import TYPE_CHECKING
 
 import polars as pl
@@ -25,11 +26,15 @@ if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
 
 PARTS = ("key", "value", "headers")
-RESULT = f"outcome in {RESULTS}"
 
 
-def with_selected(frame: DataFrame, select: Select, added: Mapping[str, str]) -> DataFrame:
-    """Returns the rows with `out_key`, `out_value` and `out_headers`; added: more headers.
+def with_selected(
+    frame: DataFrame, select: Select, added: Mapping[str, str], results: tuple[str, ...] = RESULTS
+) -> DataFrame:
+    """Returns the rows with `out_key`, `out_value` and `out_headers`.
+
+    added     more headers
+    results   the outcomes of results
 
     Raises `AnalysisException`; `SessionRefused` for an expression whose values are neither binary nor strings.
     """
@@ -44,7 +49,8 @@ def with_selected(frame: DataFrame, select: Select, added: Mapping[str, str]) ->
         "value": f"cast({select.value} as binary)",
         "headers": f"array({headers})" if headers else none,
     }
-    columns = (_tried(frame.sparkSession, expressions[part]).alias(f"out_{part}") for part in PARTS)
+    tried = partial(_tried, frame.sparkSession, f"outcome in {results}")
+    columns = (tried(expressions[part]).alias(f"out_{part}") for part in PARTS)
     return frame.select("*", *columns)
 
 
@@ -64,33 +70,33 @@ def _check_types(frame: DataFrame, select: Select, added: Mapping[str, str]) -> 
             )
 
 
-def selected(items: Iterable[Item[C]]) -> Iterator[Item[C]]:
-    """Yields items whose rows have passed the `select`, in bounded chunks."""
+def selected(items: Iterable[Item[C]], results: tuple[str, ...] = RESULTS) -> Iterator[Item[C]]:
+    """Yields items whose rows have passed the `select`, in bounded chunks; results: the outcomes of results."""
     for item in items:
         if isinstance(item, Rows):
-            yield from map(Rows, in_chunks(flattened(item.frame)))
+            yield from map(Rows, in_chunks(flattened(item.frame, results)))
         else:
             yield item
 
 
-def flattened(rows: pl.DataFrame) -> pl.DataFrame:
+def flattened(rows: pl.DataFrame, results: tuple[str, ...] = RESULTS) -> pl.DataFrame:
     """Returns the plain values, and which expression `failed`."""
     columns = {part: pl.col(f"out_{part}") for part in PARTS}
-    result = pl.col("outcome").is_in(RESULTS)
+    result = pl.col("outcome").is_in(results)
     failed = pl.coalesce(*(pl.when(result & column.is_null()).then(pl.lit(part)) for part, column in columns.items()))
     return rows.with_columns(
         failed=failed, **{f"out_{part}": column.struct.field("v") for part, column in columns.items()}
     )
 
 
-def _tried(spark: SparkSession, expression: str) -> Column:
+def _tried(spark: SparkSession, result: str, expression: str) -> Column:
     from pyspark.sql import functions
     from pyspark.sql.classic.column import Column
 
     jvm = spark.sparkContext._jvm
     assert jvm is not None
     utils = jvm.org.apache.spark.sql.classic.ExpressionUtils
-    value = functions.expr(f"case when {RESULT} then named_struct('v', {expression}) end")
+    value = functions.expr(f"case when {result} then named_struct('v', {expression}) end")
     tried = jvm.org.apache.spark.sql.catalyst.expressions.TryEval(utils.expression(value._jc))
     return Column(utils.column(tried))
 

@@ -7,8 +7,9 @@ quadratic time: keep histories to a few thousand records.
     left key is null                              one row, unmatched, null_key
     no right record with its key in the interval  one row, unmatched, no_candidate
     otherwise                                     one row, matched, with the policy's choice; `all`: one row per pair
+    type `full`: a right record in none of these  one row, unjoined: null_key, or expired
 
-Of these rows the join's type leaves out those of other outcomes (`made` has them all).
+Of these rows the join's type leaves out those of other outcomes (`made` has all of left's).
 
 A record is from the future if its time is more than `max_future_skew_ms` above the clock *at its append*. A join uses
 the clock at the time when it lists the ends, so put such records so far ahead that the run's clock never gets there.
@@ -19,20 +20,23 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-from joins.spec import JoinSpec, Policy
+from joins.spec import UNJOINED, JoinSpec, Policy
 from joins.testing.history import Event, History, TopicHistory
-from teacup.kafka.headers import NO_CANDIDATE, NULL_KEY
+from teacup.kafka.headers import EXPIRED, NO_CANDIDATE, NULL_KEY
 
 Position = tuple[int, int]
 """Partition and offset."""
 
+AFTER_ALL_LEFT: Position = (1 << 31, 0)
+"""Behind each left position."""
+
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """One output row, as the positions of its two records; right's is None if unmatched."""
+    """One output row, as the positions of its two records; right's is None if unmatched, left's if unjoined."""
 
-    left_partition: int
-    left_offset: int
+    left_partition: int | None
+    left_offset: int | None
     right_partition: int | None
     right_offset: int | None
     outcome: str
@@ -45,10 +49,30 @@ class Result:
             return None
         return self.right_partition, self.right_offset
 
+    @property
+    def order(self) -> tuple[tuple[int, int], ...]:
+        """The sort key of results: rows of left by its position, then those of right by theirs."""
+        if self.left_partition is not None and self.left_offset is not None:
+            return ((self.left_partition, self.left_offset),)
+        assert self.right is not None
+        return (AFTER_ALL_LEFT, self.right)
+
 
 def join(history: History, spec: JoinSpec) -> list[Result]:
-    """Returns the rows to write, ordered by left's partition and offset, then by the policy's rank."""
-    return [row for row in made(history, spec) if row.outcome in spec.right.type.outcomes]
+    """Returns the rows to write, ordered by left's partition and offset, then by the policy's rank.
+
+    Those of right alone (`full`) follow, by right's partition and offset.
+    """
+    rows, outcomes = made(history, spec), spec.right.type.outcomes
+    written = [row for row in rows if row.outcome in outcomes]
+    if UNJOINED not in outcomes:
+        return written
+    joined = {row.right for row in rows}
+    alone = [right for right in present(history.right, spec) if (right.partition, right.offset) not in joined]
+    return written + [
+        Result(None, None, right.partition, right.offset, UNJOINED, NULL_KEY if right.key is None else EXPIRED)
+        for right in alone
+    ]
 
 
 def made(history: History, spec: JoinSpec) -> list[Result]:

@@ -113,7 +113,7 @@ def _reaches(covers: Covers, below: Mapping[int, int]) -> bool:
 class Run:
     """The output, in order.
 
-    results         rows of left records
+    results         rows that the join's type writes
     unjoined        positions of right records
     dead, late      (side, partition, offset)
     watermarks      after each batch, by bucket: (watermark, expiry)
@@ -132,8 +132,8 @@ class Run:
     restored: Counter[str] = field(default_factory=Counter)
 
     def sorted_results(self) -> list[Result]:
-        """Returns the results in the oracle's order: by left position."""
-        return sorted(self.results, key=lambda r: (r.left_partition, r.left_offset))
+        """Returns the results in the oracle's order: by left position, then those of right alone by theirs."""
+        return sorted(self.results, key=lambda row: row.order)
 
 
 class Simulation(BothSides[SimulatedLog]):
@@ -329,11 +329,11 @@ class Simulation(BothSides[SimulatedLog]):
         for row in rows.iter_rows(named=True):
             left = (row["left_partition"], row["left_offset"])
             right = (row["right_partition"], row["right_offset"])
+            if row["outcome"] in self.spec.right.type.outcomes:
+                self.run.results.append(Result(*left, *right, row["outcome"], row["reason"]))
             match row["outcome"]:
                 case "matched" | "unmatched":
                     self.run.newest_left_ms = max(self.run.newest_left_ms, row["left_time"])
-                    if row["outcome"] in self.spec.right.type.outcomes:
-                        self.run.results.append(Result(*left, *right, row["outcome"], row["reason"]))
                 case "unjoined":
                     self.run.unjoined.append(right)
                 case "dead_letter":

@@ -64,7 +64,7 @@ _PARTS = (KAFKA, "$.who", "header:who")
 _ROWS = [
     (policy, kind)
     for policy in Policy
-    for kind in (*[JoinType.LEFT] * 3, *JoinType)
+    for kind in (*[JoinType.LEFT] * 2, JoinType.FULL, *JoinType)
     if not (kind.left_alone and policy is Policy.ALL)
 ]
 S = TypeVar("S", bound=Side)

@@ -45,7 +45,7 @@ def test_the_winner_is_the_row_of_the_brute_force(join):
     spec, history = join
     rights = [record_of(event) for event in oracle.present(history.right, spec)]
     passage = Visibility(BatchSpan.one(1), late=False, direct=spec.path is not JoinPath.SHUFFLED)
-    rows = oracle.join(history, spec)
+    rows = oracle.made(history, spec)
 
     _check_against(rows, history, spec, rights, passage)
 
@@ -57,7 +57,7 @@ def test_the_winner_is_the_row_of_the_brute_force_among_many():
         rights = [record_of(event) for event in history.right.records()]
         passage = Visibility(BatchSpan.one(1), late=False, direct=spec.path is not JoinPath.SHUFFLED)
 
-        _check_against(oracle.join(history, spec), history, spec, rights, passage)
+        _check_against(oracle.made(history, spec), history, spec, rights, passage)
 
 
 def _check_against(rows, history, spec, rights, passage):

@@ -34,12 +34,26 @@ def joins_with_history(draw, *, wrong_times=False, reordered=False, wrong_times_
 
 def of_other_records(history, positions):
     """Those of (side, partition, offset) that are of the other records."""
-    right = {
+    others = {
         (side, e.partition, e.offset)
         for side, topic in (("left", history.left), ("right", history.right))
         for e in topic.without_wrong_times().records()
     }
-    return [position for position in positions if position in right]
+    return [position for position in positions if position in others]
+
+
+def of_left(results):
+    """The rows of left records."""
+    return [result for result in results if result.left_offset is not None]
+
+
+def rows_of_others(history, run):
+    """The rows about the other records."""
+
+    def about(row):
+        return ("right", *row.right) if row.left_offset is None else ("left", row.left_partition, row.left_offset)
+
+    return [row for row in run.sorted_results() if of_other_records(history, [about(row)])]
 
 
 def check_rows_of_others(history, simulation, run):
@@ -51,13 +65,10 @@ def check_rows_of_others(history, simulation, run):
     if any("will be unmatched" in warning for warning in simulation.warnings):
         others = replace(others, right=others.right.read_from(simulation.started_at["right"]))
     expected = oracle.join(others, spec)
-    rows = Counter((r.left_partition, r.left_offset) for r in run.results)
+    rows = Counter((r.left_partition, r.left_offset) for r in of_left(run.results))
     dead = Counter(run.dead)
 
-    results = [
-        r for r in run.sorted_results() if of_other_records(history, [("left", r.left_partition, r.left_offset)])
-    ]
-    assert results == expected
+    assert rows_of_others(history, run) == expected
     unjoined = of_other_records(history, [("right", *position) for position in run.unjoined])
     started_at = simulation.started_at["right"]
     assert sorted((p, offset) for _, p, offset in unjoined) == sorted(

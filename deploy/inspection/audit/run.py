@@ -35,9 +35,11 @@ from deploy.inspection.audit.scan import Plan, Tables, Writers, plan, side_topic
 from deploy.jobfile.job import JoinJob
 from deploy.output.ours import origins_of
 from joins.batch.handover import Handover
+from joins.errors import SpecError
 from joins.plan.reader import state_after
 from joins.read.deserialize import SideReader
 from joins.read.parse import find
+from joins.spec import JoinType
 from teacup.base.now import wall_ms
 from teacup.base.times import EARLIEST_MS
 from teacup.kafka.client import committed_only
@@ -70,6 +72,8 @@ def audit(
 
     Raises `CheckpointUnusable`, `CheckpointUnreadable`, `SpecChanged`, `DataLoss`, `KafkaIOError`.
     """
+    if job.spec.right.type is JoinType.FULL:
+        raise SpecError("join.type: `teacup audit` does not know rows of right alone yet (`type: full`)")
     began_s, now_ms = time.monotonic(), wall_ms()
     last = last_written(job)
     job = last.job

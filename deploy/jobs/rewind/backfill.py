@@ -19,6 +19,7 @@ from deploy.checkpoint.past import begins_at
 from deploy.errors import CheckpointUnusable
 from deploy.jobfile.job import JoinJob
 from joins.errors import SpecError
+from joins.spec import JoinType
 from teacup.base.now import wall_ms
 from teacup.base.times import iso
 
@@ -69,6 +70,8 @@ def backfill(job: JoinJob, from_ms: int, until_ms: int, topic: str, *, dry_run: 
 
     Raises `SpecError`, `TopicsMissing`, `CheckpointUnusable`, `CheckpointUnreadable`, `DataLoss`, `KafkaIOError`.
     """
+    if job.spec.right.type is JoinType.FULL:
+        raise SpecError("join.type: `teacup rewind` does not know rows of right alone yet (`type: full`)")
     output = job.output
     for key in ("topic", "dead_letter", "late", "unmatched", "unjoined"):
         if topic == getattr(output, key):

@@ -37,7 +37,7 @@ from deploy.output.kept import RowsToKeep
 from joins.batch.handover import Handover, Rewound, as_it_was
 from joins.batch.state import BatchPlan
 from joins.errors import REMEDY, DataLoss, SpecError
-from joins.spec import Policy
+from joins.spec import JoinType, Policy
 from teacup.base.times import iso
 from teacup.kafka.delivery.claim import settled
 from teacup.kafka.delivery.receipt import Receipt
@@ -77,6 +77,8 @@ def rewind(job: JoinJob, time_ms: int, written: WrittenRows, *, dry_run: bool = 
     Raises `CheckpointUnusable`, `CheckpointUnreadable`, `SpecChanged`, `SpecError`, `DataLoss`, `ForeignRow`,
     `ReceiptRefused`, `KafkaIOError`; then nothing has changed.
     """
+    if job.spec.right.type is JoinType.FULL:
+        raise SpecError("join.type: `teacup rewind` does not know rows of right alone yet (`type: full`)")
     if written is WrittenRows.KEEP and job.spec.right.policy is Policy.ALL:
         raise SpecError(
             "join.policy: with `all` a left record has several rows, and some of them may be missing: write them again "

@@ -1,5 +1,7 @@
 """Where a new checkpoint starts: left as configured, right at the smallest left time minus `before` and disorder. Pure.
 
+With `start: earliest` a join of the type `full` starts at right's first record: each right record gets a row.
+
 Every right record that a left record may match has a time >= (smallest left time) - before, so right starts at its
 first record at or above that. The smallest left time is taken from the first block of left's records: if one of them
 has a wrong time, right is at worst read from further back. If left has so few records that all of them may be wrong,
@@ -32,7 +34,7 @@ from joins.batch.state import BatchPlan, Bucket, PartitionRange
 from joins.errors import DataLoss
 from joins.plan.log_checks import check_counts
 from joins.plan.readable import EndOffsets
-from joins.spec import JoinPath, JoinSpec
+from joins.spec import JoinPath, JoinSpec, JoinType
 from teacup.base.times import iso
 from teacup.kafka.log.time_search import block_size, left_behind
 from teacup.kafka.log.topic_log import Ends, TimeQuery, TopicLog
@@ -235,6 +237,8 @@ def first_read(
 
 def _right_start(beginning: Beginning, right: TopicLog, start: LeftStart) -> dict[int, int]:
     spec, ends = beginning.spec, beginning.end_offsets.right
+    if spec.right.type is JoinType.FULL and spec.start == "earliest":
+        return {p: e.start for p, e in ends.items()}
     wanted = {p: max(earliest_right(spec.right, start.smallest_ms[p]), 0) for p in ends}
     queries = {p: TimeQuery(wanted[p], e.start, e.stable, spec.right.disorder_ms) for p, e in ends.items()}
     starts = {

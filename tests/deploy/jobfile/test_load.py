@@ -372,3 +372,33 @@ def test_the_schema_describes_every_key() -> None:
         for name, key in model["properties"].items():
             assert key.get("description"), name
     assert schema["title"] == "Teacup job file"
+
+
+@pytest.mark.parametrize(
+    ("key", "value", "says"),
+    [
+        (
+            "topics/unjoined",
+            "alone",
+            r"topics\.unjoined: .* `join\.type: full` writes these rows to `output\.topic` itself",
+        ),
+        ("output/deduplicate", {}, r"output\.deduplicate: .*some rows have none; use `delivery: exactly-once`"),
+    ],
+)
+def test_a_full_join_refuses_what_it_makes_useless(tmp_path: Path, key: str, value: object, says: str) -> None:
+    document = _with(key, value)
+    document["join"]["type"] = "full"
+    if key == "output/deduplicate":
+        document["output"]["delivery"] = "at-least-once"
+
+    with pytest.raises(SettingsInvalid, match=says):
+        _load(tmp_path, document)
+
+
+def test_a_lookup_join_has_no_type_full(tmp_path: Path) -> None:
+    """It says why, and what to do."""
+    document = yaml.safe_load((ROOT / "deploy" / "examples" / "lookup.yaml").read_text(encoding="utf-8"))
+    document["join"]["type"] = "full"
+
+    with pytest.raises(SettingsInvalid, match=r"'full' is not supported for a lookup join.*make it a window join"):
+        _load(tmp_path, document)

@@ -12,7 +12,9 @@ import pytest
 from deploy.jobfile.job import Output
 from deploy.output.accounts import Accounts
 from deploy.output.routing import Router
-from joins.errors import SpecError
+from joins.errors import NoDeadLetterTopic, SpecError
+from joins.rows.frames import RECORD
+from joins.rows.frames import rows_about as rows_of
 from joins.rows.outgoing import Outgoing
 from joins.spec import JoinSpec, JoinType, Policy, Right, Side
 from teacup.kafka.delivery.provenance import BatchTag
@@ -24,6 +26,7 @@ ROWS = {
     JoinType.INNER: [0, 1, 2],
     JoinType.SEMI: [0, 1, 2],
     JoinType.ANTI: [3, 4, 5],
+    JoinType.FULL: [0, 1, 2, 3, 4, 5],
 }
 """The left offsets of the rows that each type writes; the last one has no key."""
 
@@ -80,7 +83,7 @@ def test_nothing_is_handed_over_where_all_is_left_out(kind: JoinType) -> None:
     accounts, written = routed(kind, rows[3:] if kind is not JoinType.ANTI else rows[:3])
 
     accounts.check_written()
-    assert list(written) == (["out"] if kind is JoinType.LEFT else [])
+    assert list(written) == (["out"] if not kind.left_out else [])
 
 
 @pytest.mark.parametrize("kind", JoinType)
@@ -104,6 +107,48 @@ def test_a_row_of_a_semi_join_is_without_its_right_record_and_its_header_names_t
     assert json.loads(value)["right"] is None
     assert json.loads(value)["outcome"] == "matched"
     assert dict(headers)["teacup"].split()[1:3] == ["0:0", "0:7"]
+
+
+def unjoined() -> pl.DataFrame:
+    """Two right records that are in no row, the second without a key."""
+    right = pl.DataFrame(
+        {"partition": [1, 1], "offset": [4, 5], "time": [70, 80], "key": [b"k", None], "value": [b"v", b"w"]},
+        schema_overrides=dict(RECORD),
+    ).with_columns(headers=pl.lit(None, RECORD["headers"]))
+    return rows_of("right", right, "unjoined", pl.Series(["expired", "null_key"]), late=False)
+
+
+def test_a_full_join_writes_right_records_that_are_in_no_row_as_rows_without_left() -> None:
+    """With their own time and key; the header names no left record. Of other types they are copies, or nothing."""
+    accounts, written = routed(JoinType.FULL, pl.concat([made(), unjoined()]))
+
+    accounts.check_written()
+    assert accounts.delivered == 8
+    (out,) = written["out"]
+    key, value, headers = out.record(6)
+    assert (key, out.times[6], dict(headers)["teacup"].split()[1:3]) == (b"k", 70, ["-", "1:4"])
+    row = json.loads(value)
+    assert (row["key"], row["left"], row["outcome"], row["reason"]) == ("k", None, "unjoined", "expired")
+    assert (row["right"]["time"], row["right"]["position"]["offset"]) == (70, 4)
+    assert json.loads(out.record(7)[1])["key"] is None
+    assert out.times[0] == rows_about([0])["left_time"][0]
+    assert dict(out.record(0)[2])["teacup"].split()[1:3] == ["0:0", "0:7"]
+
+    accounts, written = routed(JoinType.LEFT, pl.concat([made(), unjoined()]), unjoined="alone")
+    assert (accounts.delivered, len(written["alone"][0])) == (6, 2)
+
+
+def test_a_row_of_right_alone_that_cannot_be_written_is_a_dead_letter_about_right() -> None:
+    selected = {f"out_{part}": pl.lit(b"") for part in ("key", "value")}
+    rows = pl.concat([made(), unjoined()]).with_columns(**selected, failed=pl.lit("value"))
+
+    accounts, written = routed(JoinType.FULL, rows, dead_letter="dead")
+
+    accounts.check_written()
+    assert [len(out) for out in written["dead"]] == [6, 2]
+    assert dict(written["dead"][1].record(0)[2])["teacup"].split()[1:3] == ["-", "1:4"]
+    with pytest.raises(NoDeadLetterTopic, match=r"the row about no left record and r-1 offset 4"):
+        routed(JoinType.FULL, rows[6:])
 
 
 @pytest.mark.parametrize("kind", [JoinType.SEMI, JoinType.ANTI])
