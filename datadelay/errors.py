@@ -23,21 +23,15 @@ from, and what to do.
 
 from __future__ import annotations
 
-from typing import ClassVar
-
-from teacup.base.errors import ExitCode, Invalid
+from teacup.base.errors import CommandError, ExitCode, Invalid
 
 
-class DelayError(Exception):
+class DelayError(CommandError):
     """Anything that the Data Delay refuses or gives up."""
-
-    exit_code: ClassVar[ExitCode] = ExitCode.FAILED
 
 
 class ConfigInvalid(DelayError, Invalid, ValueError):
     """A value of a configuration is not allowed."""
-
-    exit_code = ExitCode.BAD_JOB_FILE
 
 
 class SubmissionInvalid(DelayError, ValueError):
@@ -56,38 +50,28 @@ class StoreUnavailable(DelayError):
     """The database cannot be opened, read or written."""
 
 
-class PositionsUnreadable(DelayError):
+class PositionsUnreadable(DelayError, exit_code=ExitCode.UNKNOWN):
     """A consumer's positions cannot be understood, so they are unknown."""
 
-    exit_code = ExitCode.UNKNOWN
 
-
-class PositionsUnreachable(PositionsUnreadable):
+class PositionsUnreachable(PositionsUnreadable, exit_code=ExitCode.UNREACHABLE):
     """Where a consumer's positions are kept does not answer. The same call may work later."""
 
-    exit_code = ExitCode.UNREACHABLE
 
-
-class CheckpointNotUnderstood(PositionsUnreadable):
+class CheckpointNotUnderstood(PositionsUnreadable, exit_code=ExitCode.CHECKPOINT):
     """A checkpoint without a committed batch, of another query, or with files that are not Spark's."""
-
-    exit_code = ExitCode.CHECKPOINT
 
 
 class PositionsRefused(DelayError):
     """Positions are not written: the consumer is active, they changed meanwhile, or they would be wrong."""
 
 
-class DelayCallFailed(DelayError):
+class DelayCallFailed(DelayError, exit_code=ExitCode.UNREACHABLE):
     """A call of the client got no usable answer; the delay is unknown."""
 
-    exit_code = ExitCode.UNREACHABLE
 
-
-class DelayAccessDenied(DelayCallFailed):
+class DelayAccessDenied(DelayCallFailed, exit_code=ExitCode.BAD_JOB_FILE):
     """The token is missing, unknown, or lacks the scope that the call needs."""
-
-    exit_code = ExitCode.BAD_JOB_FILE
 
 
 class DelayRateLimited(DelayCallFailed):
@@ -102,7 +86,5 @@ class DelayAnswerNotUnderstood(DelayCallFailed):
     """The answer does not come from this API: a wrong URL, a proxy, or another version."""
 
 
-class DelayWrongServer(DelayAnswerNotUnderstood):
+class DelayWrongServer(DelayAnswerNotUnderstood, exit_code=ExitCode.BAD_JOB_FILE):
     """What answers is another API: it would be the same at every attempt."""
-
-    exit_code = ExitCode.BAD_JOB_FILE

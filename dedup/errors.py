@@ -13,39 +13,27 @@ DedupError
 
 from __future__ import annotations
 
-from typing import ClassVar
-
-from teacup.base.errors import ExitCode, Invalid
+from teacup.base.errors import CommandError, ExitCode, Invalid
 
 
-class DedupError(Exception):
+class DedupError(CommandError):
     """Anything that deduplication refuses or gives up; the message says which value, where from, and what to do."""
-
-    exit_code: ClassVar[ExitCode] = ExitCode.FAILED
 
 
 class DedupConfigInvalid(DedupError, Invalid, ValueError):
     """A value of the configuration is not allowed."""
 
-    exit_code = ExitCode.BAD_JOB_FILE
 
-
-class SourceChanged(DedupError):
+class SourceChanged(DedupError, exit_code=ExitCode.CHECKPOINT):
     """The checkpoint belongs to a job with another topic."""
 
-    exit_code = ExitCode.CHECKPOINT
 
-
-class RecordsGone(DedupError):
+class RecordsGone(DedupError, exit_code=ExitCode.DATA_LOSS):
     """Records that were not read yet are gone: deleted by retention, truncated, or the topic was recreated."""
 
-    exit_code = ExitCode.DATA_LOSS
 
-
-class PartitionsDiffer(DedupError):
+class PartitionsDiffer(DedupError, exit_code=ExitCode.NOT_CO_PARTITIONED):
     """The two topics have different numbers of partitions, and records keep theirs."""
-
-    exit_code = ExitCode.NOT_CO_PARTITIONED
 
 
 class ResultsUnreadable(DedupError):

@@ -26,28 +26,20 @@ from, and what to do.
 
 from __future__ import annotations
 
-from typing import ClassVar
-
-from teacup.base.errors import ExitCode, Invalid
+from teacup.base.errors import CommandError, ExitCode, Invalid
 from teacup.kafka.errors import TopicMissing
 
 
-class DeployError(Exception):
+class DeployError(CommandError):
     """Anything that running a job, or the development broker, refuses or gives up."""
-
-    exit_code: ClassVar[ExitCode] = ExitCode.FAILED
 
 
 class TopicsMissing(DeployError, Invalid):
     """Topics that the job file names do not exist; the message lists them all, each with its key."""
 
-    exit_code = ExitCode.BAD_JOB_FILE
 
-
-class CheckpointUnusable(DeployError):
+class CheckpointUnusable(DeployError, exit_code=ExitCode.CHECKPOINT):
     """The checkpoint's folder cannot be written to."""
-
-    exit_code = ExitCode.CHECKPOINT
 
 
 class CheckpointInUse(CheckpointUnusable):
@@ -69,41 +61,29 @@ class CheckpointOfAnother(CheckpointUnusable):
 class StandbyRefused(DeployError, Invalid):
     """Two processes of this job could write at once, or it ends by itself; the message says which."""
 
-    exit_code = ExitCode.BAD_JOB_FILE
 
-
-class LeaseLost(DeployError):
+class LeaseLost(DeployError, exit_code=ExitCode.TAKEN_OVER):
     """Another process of the job has taken over while this one was silent."""
-
-    exit_code = ExitCode.TAKEN_OVER
 
 
 class CheckpointUnreadable(DeployError):
     """What the checkpoint holds is not known to us. Spark, which has drivers of its own, may still read it."""
 
 
-class CheckpointInvalid(CheckpointUnreadable):
+class CheckpointInvalid(CheckpointUnreadable, exit_code=ExitCode.CHECKPOINT):
     """A file of the checkpoint is truncated, or not understood; the message names it."""
 
-    exit_code = ExitCode.CHECKPOINT
 
-
-class CheckpointUnreachable(CheckpointUnreadable):
+class CheckpointUnreachable(CheckpointUnreadable, exit_code=ExitCode.UNREACHABLE):
     """The checkpoint's file system does not answer. The same call may work later."""
 
-    exit_code = ExitCode.UNREACHABLE
 
-
-class CheckpointRefused(CheckpointUnreadable):
+class CheckpointRefused(CheckpointUnreadable, exit_code=ExitCode.BAD_JOB_FILE):
     """The checkpoint's file system denies access: credentials are missing or wrong, or there is no such bucket."""
 
-    exit_code = ExitCode.BAD_JOB_FILE
 
-
-class CheckpointDriverMissing(CheckpointUnreadable):
+class CheckpointDriverMissing(CheckpointUnreadable, exit_code=ExitCode.BAD_JOB_FILE):
     """fsspec has no driver for the checkpoint's file system."""
-
-    exit_code = ExitCode.BAD_JOB_FILE
 
 
 class AccountsDiffer(DeployError):

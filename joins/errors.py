@@ -23,70 +23,51 @@ from, and what to do.
 from __future__ import annotations
 
 from contextlib import AbstractContextManager
-from typing import ClassVar
 
-from teacup.base.errors import ExitCode, Invalid
+from teacup.base.errors import CommandError, ExitCode, Invalid
 from teacup.kafka.errors import RecordTooLarge, TakenOver
 from teacup.kafka.log.losses import CONTINUE, Losses
 from teacup.spark.jvm_errors import TaskEnded
 
 
-class JoinError(Exception):
+class JoinError(CommandError):
     """The base of all errors that end a join."""
-
-    exit_code: ClassVar[ExitCode] = ExitCode.FAILED
 
 
 class SpecError(JoinError, Invalid, ValueError):
     """A value of the join's description is not allowed."""
 
-    exit_code = ExitCode.BAD_JOB_FILE
 
-
-class SpecChanged(JoinError):
+class SpecChanged(JoinError, exit_code=ExitCode.CHECKPOINT):
     """The checkpoint belongs to a join with other keys, interval, disorder, policy or topics."""
-
-    exit_code = ExitCode.CHECKPOINT
 
 
 class SampleUnusable(JoinError, Invalid):
     """No sampled record of a side has a join key, or a time: the rows would be meaningless."""
 
-    exit_code = ExitCode.BAD_JOB_FILE
 
-
-class NotCoPartitioned(JoinError):
+class NotCoPartitioned(JoinError, exit_code=ExitCode.NOT_CO_PARTITIONED):
     """The two topics do not keep a key in the same partition."""
 
-    exit_code = ExitCode.NOT_CO_PARTITIONED
 
-
-class DataLoss(JoinError):
+class DataLoss(JoinError, exit_code=ExitCode.DATA_LOSS):
     """Records that the join still needs are gone: deleted by retention, truncated, or the topic was recreated."""
-
-    exit_code = ExitCode.DATA_LOSS
 
 
 class ClockBehind(JoinError):
     """This machine's clock contradicts an earlier listing, the brokers' clocks, or most records' times."""
 
 
-class NoDeadLetterTopic(JoinError):
+class NoDeadLetterTopic(JoinError, exit_code=ExitCode.REFUSED):
     """A record cannot be joined or stored, or its row cannot be written, and no dead-letter topic is named."""
 
-    exit_code = ExitCode.REFUSED
 
-
-class StoreUnreachable(JoinError):
+class StoreUnreachable(JoinError, exit_code=ExitCode.UNREACHABLE):
     """The storage API gave no usable answer for longer than `unreachable_for`; the batch is retried."""
 
-    exit_code = ExitCode.UNREACHABLE
 
-
-class StoreChanged(JoinError):
+class StoreChanged(JoinError, exit_code=ExitCode.CHECKPOINT):
     """The store that answers is not the one that the batch plan relied on."""
-
-    exit_code = ExitCode.CHECKPOINT
 
 
 class StoreWiped(StoreChanged):
@@ -96,8 +77,6 @@ class StoreWiped(StoreChanged):
 class NoRetention(JoinError, Invalid):
     """The namespace does not promise how long items live, so no lookup join could rely on it."""
 
-    exit_code = ExitCode.BAD_JOB_FILE
-
 
 class RightRowUnreadable(JoinError):
     """An item of the store is not a right record, or has a format that this version does not know."""
@@ -106,13 +85,9 @@ class RightRowUnreadable(JoinError):
 class CallRefused(JoinError, Invalid):
     """An API refuses the job: its token, its namespace, or its request. Waiting does not help."""
 
-    exit_code = ExitCode.BAD_JOB_FILE
 
-
-class DelayUnreachable(JoinError):
+class DelayUnreachable(JoinError, exit_code=ExitCode.UNREACHABLE):
     """The data delay did not admit a batch within the requested wait."""
-
-    exit_code = ExitCode.UNREACHABLE
 
 
 NO_RETRY_HELPS = (

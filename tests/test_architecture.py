@@ -117,7 +117,7 @@ def drawn_tree(text: str) -> dict[str, str]:
     above: list[tuple[int, str]] = []
     for indent, drawn_class in re.findall(r"^([ |]*(?:\+- )?)(\w+)(?:  .*)?$", text.split("\n\n")[1], re.MULTILINE):
         above = [(column, parent) for column, parent in above if column < len(indent)]
-        drawn[drawn_class] = above[-1][1] if above else "Exception"
+        drawn[drawn_class] = above[-1][1] if above else "CommandError"
         above.append((len(indent), drawn_class))
     return drawn
 
@@ -128,11 +128,7 @@ def test_errors_with_an_exit_code_are_in_the_tree_of_their_package():
         f"{name}.{node.name}"
         for name in modules()
         for node in ast.walk(tree(name))
-        if isinstance(node, ast.ClassDef)
-        and any(
-            isinstance(statement, ast.Assign) and ast.unparse(statement.targets[0]) == "exit_code"
-            for statement in node.body
-        )
+        if isinstance(node, ast.ClassDef) and any(keyword.arg == "exit_code" for keyword in node.keywords)
     }
 
     assert {name for name in coded if name.split(".")[-2] != "errors"} == set()

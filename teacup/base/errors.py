@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from enum import IntEnum
 from pathlib import Path
+from typing import ClassVar
 
 
 class ExitCode(IntEnum):
@@ -69,7 +70,18 @@ def listed(codes: Iterable[ExitCode]) -> str:
     return "\n".join(f"{code.value:<2} {code.meaning}" for code in codes)
 
 
-class Invalid(Exception):
+class CommandError(Exception):
+    """An error that ends a command with an exit code of its own: `class Gone(CommandError, exit_code=...)`."""
+
+    exit_code: ClassVar[ExitCode] = ExitCode.FAILED
+
+    def __init_subclass__(cls, exit_code: ExitCode | None = None) -> None:
+        super().__init_subclass__()
+        if exit_code is not None:
+            cls.exit_code = exit_code
+
+
+class Invalid(CommandError, exit_code=ExitCode.BAD_JOB_FILE):
     """A value of a configuration cannot work: the message names it, where it is from, and what to give.
 
     Its exit code is that of an invalid job file: starting again does not help.
@@ -78,8 +90,6 @@ class Invalid(Exception):
 
 class SettingsInvalid(Invalid, ValueError):
     """A configuration that is not valid; each of `problems` is a line, `where: what`."""
-
-    exit_code = ExitCode.BAD_JOB_FILE
 
     def __init__(self, source: Path | str, problems: Sequence[str]) -> None:
         count = "1 error" if len(problems) == 1 else f"{len(problems)} errors"

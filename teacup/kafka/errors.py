@@ -26,31 +26,23 @@ Each error keeps its values as attributes and passes unchanged between processes
 
 from __future__ import annotations
 
-from typing import ClassVar
-
-from teacup.base.errors import ExitCode, Invalid
+from teacup.base.errors import CommandError, ExitCode, Invalid
 
 
-class KafkaIOError(Exception):
+class KafkaIOError(CommandError):
     """The root of this package's errors; the message says which value was wrong and what to do."""
-
-    exit_code: ClassVar[ExitCode] = ExitCode.FAILED
 
 
 class ConfigError(KafkaIOError, Invalid):
     """A property that would lose data, that we set ourselves, or that librdkafka does not know."""
-
-    exit_code = ExitCode.BAD_JOB_FILE
 
 
 class LibraryMissing(ConfigError):
     """Without the C library no record can be read or written."""
 
 
-class KafkaUnavailable(KafkaIOError):
+class KafkaUnavailable(KafkaIOError, exit_code=ExitCode.UNREACHABLE):
     """The broker is unreachable, or did not answer in time. The same call may work later."""
-
-    exit_code = ExitCode.UNREACHABLE
 
 
 class NotEnoughReplicas(KafkaUnavailable):
@@ -88,10 +80,8 @@ class RegistryUnreachable(KafkaUnavailable):
     """The schema registry gave no usable answer for too long."""
 
 
-class AccessRefused(KafkaIOError):
+class AccessRefused(KafkaIOError, exit_code=ExitCode.ACCESS):
     """The brokers refuse the user something for lack of an ACL. The same call does not work later."""
-
-    exit_code = ExitCode.ACCESS
 
 
 class NotLetIn(AccessRefused):
@@ -100,8 +90,6 @@ class NotLetIn(AccessRefused):
 
 class RegistryRefused(KafkaIOError, Invalid):
     """The schema registry refuses us, or something else answers in its place: waiting does not help."""
-
-    exit_code = ExitCode.BAD_JOB_FILE
 
 
 class TopicMissing(KafkaIOError):
@@ -120,10 +108,8 @@ class TopicMissing(KafkaIOError):
         )
 
 
-class OffsetOutOfRange(KafkaIOError):
+class OffsetOutOfRange(KafkaIOError, exit_code=ExitCode.DATA_LOSS):
     """An offset to be read is not in the log: below `start` retention deleted it, above `end` it was truncated."""
-
-    exit_code = ExitCode.DATA_LOSS
 
     def __init__(self, topic: str, partition: int, offset: int, start: int, end: int) -> None:
         super().__init__(topic, partition, offset, start, end)
@@ -158,16 +144,12 @@ class DeliveryFailed(KafkaIOError):
         )
 
 
-class DeliveryRefused(DeliveryFailed):
+class DeliveryRefused(DeliveryFailed, exit_code=ExitCode.ACCESS):
     """An ACL on the topic is missing, as when it was taken away while the job ran."""
 
-    exit_code = ExitCode.ACCESS
 
-
-class RecordTooLarge(KafkaIOError):
+class RecordTooLarge(KafkaIOError, exit_code=ExitCode.REFUSED):
     """A record is too large for its destination. `what` names the record, `limit_name` the limit it exceeds."""
-
-    exit_code = ExitCode.REFUSED
 
     def __init__(self, what: str, size: int, limit_name: str, limit: int) -> None:
         super().__init__(what, size, limit_name, limit)
@@ -188,23 +170,17 @@ class Fenced(ProducerFailed):
     """Another producer of the same transactional id took over, or the brokers aborted a transaction that timed out."""
 
 
-class ReceiptRefused(KafkaIOError):
+class ReceiptRefused(KafkaIOError, exit_code=ExitCode.CHECKPOINT):
     """A receipt is missing, unreadable, or of a later batch; the message says which, and what to do."""
 
-    exit_code = ExitCode.CHECKPOINT
 
-
-class OutputTaken(ReceiptRefused):
+class OutputTaken(ReceiptRefused, exit_code=ExitCode.OUTPUT_TAKEN):
     """A job of the same name on another checkpoint delivers to the output: only one of them can continue."""
-
-    exit_code = ExitCode.OUTPUT_TAKEN
 
 
 class BatchDiffers(ReceiptRefused):
     """The output has rows of another batch with the same number: the checkpoint has lost its plan."""
 
 
-class TakenOver(ReceiptRefused):
+class TakenOver(ReceiptRefused, exit_code=ExitCode.TAKEN_OVER):
     """A later process on the same checkpoint has claimed the output: this one may have been given up for lost."""
-
-    exit_code = ExitCode.TAKEN_OVER

@@ -14,49 +14,35 @@ Each class carries the exit code of the command that it ends.
 
 from __future__ import annotations
 
-from typing import ClassVar
-
-from teacup.base.errors import ExitCode, Invalid
+from teacup.base.errors import CommandError, ExitCode, Invalid
 
 
-class SparkError(Exception):
+class SparkError(CommandError):
     """Anything that Spark's edge refuses or gives up."""
 
-    exit_code: ClassVar[ExitCode] = ExitCode.FAILED
 
-
-class MissingTool(SparkError):
+class MissingTool(SparkError, exit_code=ExitCode.BAD_JOB_FILE):
     """Java or Maven is missing or too old; the message says how to get it."""
 
-    exit_code = ExitCode.BAD_JOB_FILE
 
-
-class NoCache(SparkError):
+class NoCache(SparkError, exit_code=ExitCode.BAD_JOB_FILE):
     """No folder for a cache can be written to; the message says which were tried."""
-
-    exit_code = ExitCode.BAD_JOB_FILE
 
 
 class SessionRefused(SparkError, Invalid):
     """A property of the session would break the job, or Spark refuses an expression; the message says which."""
-
-    exit_code = ExitCode.BAD_JOB_FILE
 
 
 class StartFailed(SparkError):
     """Spark's session could not be created; the message has Java's reason."""
 
 
-class MasterUnreachable(StartFailed):
+class MasterUnreachable(StartFailed, exit_code=ExitCode.UNREACHABLE):
     """Spark's master does not accept a connection, or not the job. The same start may work later."""
 
-    exit_code = ExitCode.UNREACHABLE
 
-
-class NoExecutor(SparkError):
+class NoExecutor(SparkError, exit_code=ExitCode.UNREACHABLE):
     """Spark has given a session no executor for too long. A new application may get one."""
-
-    exit_code = ExitCode.UNREACHABLE
 
 
 class JvmEnded(SparkError):

@@ -22,21 +22,15 @@ from, and what to do.
 
 from __future__ import annotations
 
-from typing import ClassVar
-
-from teacup.base.errors import ExitCode, Invalid
+from teacup.base.errors import CommandError, ExitCode, Invalid
 
 
-class StorageError(Exception):
+class StorageError(CommandError):
     """Any error of the storage API."""
-
-    exit_code: ClassVar[ExitCode] = ExitCode.FAILED
 
 
 class StorageConfigInvalid(StorageError, Invalid, ValueError):
     """A value of a configuration, or an argument of the client, is not allowed."""
-
-    exit_code = ExitCode.BAD_JOB_FILE
 
 
 class StorageUnavailable(StorageError):
@@ -47,10 +41,8 @@ class NamespaceUnknown(StorageError, LookupError):
     """The server's configuration has no such namespace."""
 
 
-class GenerationChanged(StorageError):
+class GenerationChanged(StorageError, exit_code=ExitCode.CHECKPOINT):
     """The namespace is not of the generation that the request relies on; nothing was done."""
-
-    exit_code = ExitCode.CHECKPOINT
 
 
 class RequestInvalid(StorageError, ValueError):
@@ -65,22 +57,16 @@ class RequestTooLarge(RequestInvalid):
     """More items, or more bytes, than one request may have."""
 
 
-class ItemsUnsettled(StorageError):
+class ItemsUnsettled(StorageError, exit_code=ExitCode.UNREACHABLE):
     """Some items are still `retryable` or `in_doubt` after the bounded retries; sending them again is safe."""
 
-    exit_code = ExitCode.UNREACHABLE
 
-
-class CallFailed(StorageError):
+class CallFailed(StorageError, exit_code=ExitCode.UNREACHABLE):
     """A call of the client got no usable answer."""
 
-    exit_code = ExitCode.UNREACHABLE
 
-
-class AccessDenied(CallFailed):
+class AccessDenied(CallFailed, exit_code=ExitCode.BAD_JOB_FILE):
     """The token is missing, unknown, or lacks the scope that the namespace needs."""
-
-    exit_code = ExitCode.BAD_JOB_FILE
 
 
 class RateLimited(CallFailed):
@@ -95,7 +81,5 @@ class AnswerNotUnderstood(CallFailed):
     """What answered does not speak this API: a wrong URL, a proxy, or another version."""
 
 
-class WrongServer(AnswerNotUnderstood):
+class WrongServer(AnswerNotUnderstood, exit_code=ExitCode.BAD_JOB_FILE):
     """What answers is another API: it would be the same at every attempt."""
-
-    exit_code = ExitCode.BAD_JOB_FILE
