@@ -66,7 +66,7 @@ def store_of(spec: JoinSpec) -> RightStore:
 
 def _items(spec: JoinSpec, windows: Path | None, store: str, ticket: Ticket) -> Iterator[Item[BucketSummary]]:
     reader = SideReader(spec.left, spec.kafka, spec.registry)
-    reader.prepare({p: of_partition.start for p, of_partition in ticket.bucket.left.items() if of_partition.records})
+    reader.prepare({p: (r.start, r.end) for p, r in ticket.bucket.left.items() if r.records})
     yield Begin.of(ticket, spec)
     generations = (store, *spec.right.store.accepted_generations)
 

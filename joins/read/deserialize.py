@@ -17,7 +17,7 @@ from joins.read.parse import RAW, UNREADABLE
 from joins.spec import Format, Side
 from teacup.base.logs import sparse
 from teacup.kafka.headers import INVALID_AVRO, INVALID_PROTOBUF
-from teacup.kafka.read.range_reader import RangeReader, open_reader
+from teacup.kafka.read.range_reader import RangeReader, Span, open_reader
 from teacup.kafka.records.json_fields import first_name
 
 log = sparse("teacup.joins.read.deserialize")
@@ -42,9 +42,9 @@ class SideReader:
     def _reader(self) -> RangeReader:
         return open_reader(self._topic, self._kafka)
 
-    def prepare(self, starts: Mapping[int, int]) -> None:
+    def prepare(self, ranges: Mapping[int, Span]) -> None:
         """As in `RangeReader`."""
-        self._reader.prepare(starts)
+        self._reader.prepare(ranges)
 
     def read(self, partition: int, start: int, end: int, chunk: int = 100_000) -> Generator[pa.RecordBatch, None, None]:
         """As in `RangeReader`, with values as JSON; also raises `RegistryUnreachable`, `RegistryRefused`."""

@@ -38,7 +38,7 @@ from joins.window.shuffle.pieces import (
 )
 from joins.window.slice_files import FileStore, forget_other_generations
 from teacup.base.process import PerProcess
-from teacup.kafka.read.range_reader import open_reader
+from teacup.kafka.read.range_reader import Span, open_reader
 
 PIECE = pa.schema(
     [
@@ -120,12 +120,12 @@ _bolts: PerProcess[tuple[str, str, Path], JoinBolt] = PerProcess(4, lambda bolt:
 
 def _prefetch(spec: JoinSpec, tickets: Iterable[Ticket]) -> None:
     """Fetches all ranges in the background: left arrives while right is indexed."""
-    starts: dict[str, dict[int, int]] = {spec.right.topic: {}, spec.left.topic: {}}
+    wanted: dict[str, dict[int, Span]] = {spec.right.topic: {}, spec.left.topic: {}}
     for ticket in tickets:
         for topic, ranges in ((spec.right.topic, ticket.bucket.right), (spec.left.topic, ticket.bucket.left)):
-            starts[topic] |= {p: of_partition.start for p, of_partition in ranges.items() if of_partition.records}
-    for topic, from_offsets in starts.items():
-        open_reader(topic, spec.kafka).prepare(from_offsets)
+            wanted[topic] |= {p: (r.start, r.end) for p, r in ranges.items() if r.records}
+    for topic, spans in wanted.items():
+        open_reader(topic, spec.kafka).prepare(spans)
 
 
 def fetch_stage(spec: JoinSpec) -> Callable[[Iterable[str]], Iterator[pa.RecordBatch]]:

@@ -26,6 +26,8 @@ _SIGNATURES: library.Signatures = {
     "rd_kafka_set_log_queue": (INT, (POINTER, POINTER)),
     "rd_kafka_poll_set_consumer": (INT, (POINTER,)),
     "rd_kafka_queue_get_consumer": (POINTER, (POINTER,)),
+    "rd_kafka_queue_get_partition": (POINTER, (POINTER, TEXT, INT32)),
+    "rd_kafka_queue_forward": (None, (POINTER, POINTER)),
     "rd_kafka_queue_destroy": (None, (POINTER,)),
     "rd_kafka_topic_partition_list_new": (POINTER, (INT,)),
     "rd_kafka_topic_partition_list_add": (POINTER, (POINTER, TEXT, INT32)),

@@ -52,7 +52,10 @@ _LogCallback = ctypes.CFUNCTYPE(None, POINTER, INT, TEXT, TEXT)
 
 
 class OwnConsumer:
-    """A consumer that is assigned to one partition at a time and joins no group. Its records arrive in `queue`.
+    """A consumer that is assigned to some partitions and joins no group.
+
+    Records arrive in `queue`, unless their partition has a queue of its own (`queue_of`). What is about the whole
+    client always does.
 
     handle, queue   pointers to librdkafka's objects, valid until `close`
     """
@@ -95,6 +98,7 @@ class OwnConsumer:
         self._kafka.rd_kafka_poll_set_consumer(self.handle)
         self._kafka.rd_kafka_set_log_queue(self.handle, None)
         self.queue = self._kafka.rd_kafka_queue_get_consumer(self.handle)
+        self._queues: dict[int, int] = {}
         if self._token is not None:
             self._set_token(self.handle)  # nobody takes records yet, so no request for a token would be handled
         if rotates(kafka):
@@ -141,11 +145,21 @@ class OwnConsumer:
             client.log.debug("the leaders of %s are not known yet: %s", topic, KafkaError(error).str())
         return KafkaError(code) if client.lacks_acl(code) else None
 
-    def assign(self, topic: str, partition: int, offset: int) -> None:
-        """Fetches from an offset on, instead of what was assigned before. Raises `KafkaException`."""
-        wanted = self._kafka.rd_kafka_topic_partition_list_new(1)
-        self._kafka.rd_kafka_topic_partition_list_add(wanted, topic.encode(), partition)
-        self._kafka.rd_kafka_topic_partition_list_set_offset(wanted, topic.encode(), partition, offset)
+    def queue_of(self, topic: str, partition: int) -> int:
+        """Returns a pointer to the partition's own queue, in which its records arrive from the next `assign` on."""
+        if partition not in self._queues:
+            queue = self._kafka.rd_kafka_queue_get_partition(self.handle, topic.encode(), partition)
+            assert queue, "librdkafka has one for each partition"
+            self._kafka.rd_kafka_queue_forward(queue, None)
+            self._queues[partition] = queue
+        return self._queues[partition]
+
+    def assign(self, topic: str, starts: Mapping[int, int]) -> None:
+        """Fetches from an offset of each partition on, instead of what was assigned before. Raises `KafkaException`."""
+        wanted = self._kafka.rd_kafka_topic_partition_list_new(len(starts))
+        for partition, offset in starts.items():
+            self._kafka.rd_kafka_topic_partition_list_add(wanted, topic.encode(), partition)
+            self._kafka.rd_kafka_topic_partition_list_set_offset(wanted, topic.encode(), partition, offset)
         error = self._kafka.rd_kafka_assign(self.handle, wanted)
         self._kafka.rd_kafka_topic_partition_list_destroy(wanted)
         _check(error)
@@ -170,6 +184,8 @@ class OwnConsumer:
             if self._closed:
                 return
             self._closed = True
+        for queue in self._queues.values():
+            self._kafka.rd_kafka_queue_destroy(queue)
         self._kafka.rd_kafka_consumer_close(self.handle)
         self._kafka.rd_kafka_queue_destroy(self.queue)
         self._kafka.rd_kafka_destroy(self.handle)

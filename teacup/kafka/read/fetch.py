@@ -100,40 +100,49 @@ class _ArrowArray(ctypes.Structure):
     )
 
 
-class RecordFetch:
-    """A consumer that is assigned to one partition at a time; only one thread at a time may use it."""
+class FetchingConsumer:
+    """A consumer, with its library, that notes errors which may pass.
+
+    trouble   the last error that librdkafka reported of the whole client, or of a partition, and that may pass
+    """
 
     def __init__(self, topic: str, kafka: Mapping[str, str], timeout_s: float) -> None:
         """Raises `LibraryMissing`, `ConfigError`, `KafkaUnavailable`, `AccessDenied`."""
         functions = rdkafka.bound()
-        self.topic = topic
-        self.partition = -1
+        self.topic, self.teacup = topic, functions.teacup
         self.trouble: KafkaError | None = None
-        """The last error that librdkafka reported of the whole client, or of a partition, and that may pass."""
+        self.consumer = OwnConsumer(functions, kafka, TUNING, self._on_error)
+        if (refused := self.consumer.learn(topic, timeout_s)) is not None:
+            self.consumer.close()
+            raise client.translate(refused, "read", topic)
+
+    def _on_error(self, error: KafkaError) -> None:
+        """Notes an error of the whole client, which librdkafka reports here, or that a topic does not exist."""
+        self.trouble = error
+
+
+class PartitionFetch:
+    """Takes records of one partition at a time from a queue; only one thread at a time may use it."""
+
+    def __init__(self, of: FetchingConsumer, queue: int, partition: int = -1) -> None:
+        self.topic, self.partition = of.topic, partition
+        self._of, self._consumer, self._teacup = of, of.consumer, of.teacup
         self._passed = -1  # from an end-of-partition event: there is no record in [last one seen, _passed)
-        self._teacup = functions.teacup
-        self._fetch: int | None = None
         self._taken = _Taken()
         self._before = Taken(0, 0, -1)
-        self._consumer = OwnConsumer(functions, kafka, TUNING, self._on_error)
-        if (refused := self._consumer.learn(topic, timeout_s)) is not None:
-            self._consumer.close()
-            raise client.translate(refused, "read", topic)
-        self._fetch = self._teacup.tc_fetch_new(self._consumer.queue)
+        self._fetch: int | None = self._teacup.tc_fetch_new(queue)
         if self._fetch is None:
-            self._consumer.close()
             raise self._no_memory()
 
-    def assign(self, partition: int, start: int) -> None:
-        """Fetches from an offset on; everything fetched before is forgotten."""
-        self._teacup.tc_fetch_clear(self._fetch)
-        self._before = Taken(0, 0, -1)
-        self._consumer.assign(self.topic, partition, start)
-        self.partition, self._passed = partition, -1
+    @property
+    def trouble(self) -> KafkaError | None:
+        """The consumer's."""
+        return self._of.trouble
 
-    def rest(self) -> None:
-        """Fetches nothing until the next `assign`. Raises `KafkaException`."""
-        self._consumer.unassign()
+    def forget(self) -> None:
+        """Forgets everything fetched before: the partition is assigned anew."""
+        self._teacup.tc_fetch_clear(self._fetch)
+        self._before, self._passed = Taken(0, 0, -1), -1
 
     def take(self, position: int, end: int, rows: int, size: int) -> Taken:
         """Adds records of [position, end) to the batch. Waits a few milliseconds if there are none.
@@ -147,6 +156,8 @@ class RecordFetch:
         self._teacup.tc_fetch_take(
             self._fetch, end, before.rows + rows, before.size + size, wanted, WAIT_MS, ctypes.byref(taken)
         )
+        if taken.rows == before.rows:
+            self.look_at_client()
         if self.trouble is not None and client.is_missing(self.trouble):
             raise TopicMissing(self.topic, self.partition)
         if taken.last >= 0:
@@ -172,21 +183,25 @@ class RecordFetch:
         """Returns the partition's first offset and its high watermark. Raises `KafkaException`."""
         return self._consumer.ends(self.topic, self.partition, client.REQUEST_TIMEOUT_S)
 
-    def close(self) -> None:
-        """Releases the consumer."""
+    def look_at_client(self) -> None:
+        """Looks at what is about the whole client, if that does not come with the records."""
+
+    def look(self) -> None:
+        """Handles what waits in a queue without records. Raises `KafkaUnavailable`, `KafkaIOError`."""
+        taken = self._taken
+        self._teacup.tc_fetch_take(self._fetch, 0, 1, 1, 1, 0, ctypes.byref(taken))
+        if taken.stopped == _EVENT:
+            self._judge(KafkaError(taken.error, (taken.text or b"").decode(errors="replace")), taken.offset, 0)
+
+    def rest(self) -> None:
+        """Fetches nothing until the partition is assigned again. Raises `KafkaException`."""
+        raise NotImplementedError
+
+    def free(self) -> None:
+        """Releases what was taken; before the consumer is closed."""
         if self._fetch is not None:
             self._teacup.tc_fetch_free(self._fetch)
             self._fetch = None
-            self._consumer.close()
-
-    def __del__(self) -> None:
-        consumer = getattr(self, "_consumer", None)  # none if the properties were refused
-        if consumer is not None and consumer.mine:
-            self.close()
-
-    def _on_error(self, error: KafkaError) -> None:
-        """Notes an error of the whole client, which librdkafka reports here, or that a topic does not exist."""
-        self.trouble = error
 
     def _judge(self, error: KafkaError, offset: int, position: int) -> None:
         """Judges an event among the records, at this offset."""
@@ -195,7 +210,7 @@ class RecordFetch:
         elif client.is_out_of_range(error):
             raise self._out_of_range(position)
         elif client.is_transient(error):
-            self.trouble = error
+            self._of.trouble = error
         elif not client.is_about_its_group(error):
             raise client.translate(error, "read", self.topic, self.partition)
 
@@ -208,6 +223,103 @@ class RecordFetch:
 
     def _no_memory(self) -> MemoryError:
         return MemoryError(f"no memory for the records of {self.topic}-{self.partition}")
+
+
+class RecordFetch(PartitionFetch):
+    """A consumer that is assigned to one partition at a time; only one thread at a time may use it."""
+
+    def __init__(self, topic: str, kafka: Mapping[str, str], timeout_s: float) -> None:
+        """Raises `LibraryMissing`, `ConfigError`, `KafkaUnavailable`, `AccessDenied`."""
+        of = FetchingConsumer(topic, kafka, timeout_s)
+        try:
+            super().__init__(of, of.consumer.queue)
+        except BaseException:
+            of.consumer.close()
+            raise
+
+    def assign(self, partition: int, start: int) -> None:
+        """Fetches from an offset on; everything fetched before is forgotten."""
+        self.forget()
+        self._consumer.assign(self.topic, {partition: start})
+        self.partition = partition
+
+    def rest(self) -> None:
+        """Fetches nothing until the next `assign`. Raises `KafkaException`."""
+        self._consumer.unassign()
+
+    def close(self) -> None:
+        """Releases the consumer."""
+        if self._fetch is not None:
+            self.free()
+            self._consumer.close()
+
+    def __del__(self) -> None:
+        consumer = getattr(self, "_consumer", None)  # none if the properties were refused
+        if consumer is not None and consumer.mine:
+            self.close()
+
+
+class SharedFetch:
+    """A consumer that is assigned to many partitions; only one thread at a time may use it and its partitions.
+
+    Each partition has a queue of its own. What is about the whole client (errors, log lines, requests for a token)
+    stays in the consumer's; whoever finds no records looks at it.
+    """
+
+    def __init__(self, topic: str, kafka: Mapping[str, str], timeout_s: float) -> None:
+        """Raises `LibraryMissing`, `ConfigError`, `KafkaUnavailable`, `AccessDenied`."""
+        self._of = FetchingConsumer(topic, kafka, timeout_s)
+        self._client = PartitionFetch(self._of, self._of.consumer.queue)
+        self._partitions: dict[int, _Member] = {}
+        self._read: set[int] = set()  # assigned, and not read yet
+
+    def of(self, partition: int) -> PartitionFetch:
+        """Returns the fetch of a partition, which is to be assigned."""
+        if partition not in self._partitions:
+            queue = self._of.consumer.queue_of(self._of.topic, partition)
+            self._partitions[partition] = _Member(self._of, queue, partition, self)
+        return self._partitions[partition]
+
+    def assign(self, starts: Mapping[int, int]) -> None:
+        """Fetches from these offsets on, by partition, and nothing else. Raises `KafkaException`."""
+        for partition in starts:
+            self._partitions[partition].forget()
+        self._of.consumer.assign(self._of.topic, starts)
+        self._read = set(starts)
+
+    def is_read(self, partition: int) -> None:
+        """Says that a partition is read; once all are, nothing is fetched. Raises `KafkaException`."""
+        if partition in self._read:
+            self._read.discard(partition)
+            if not self._read:
+                self._of.consumer.unassign()
+
+    def look_at_client(self) -> None:
+        """Handles what has come about the whole client. Raises `KafkaUnavailable`, `KafkaIOError`."""
+        self._client.look()
+
+    def close(self) -> None:
+        """Releases the consumer."""
+        for fetch in (self._client, *self._partitions.values()):
+            fetch.free()
+        self._of.consumer.close()
+
+    def __del__(self) -> None:
+        of = getattr(self, "_of", None)  # none if the properties were refused
+        if of is not None and of.consumer.mine:
+            self.close()
+
+
+class _Member(PartitionFetch):
+    def __init__(self, of: FetchingConsumer, queue: int, partition: int, shared: SharedFetch) -> None:
+        super().__init__(of, queue, partition)
+        self._shared = shared
+
+    def rest(self) -> None:
+        self._shared.is_read(self.partition)
+
+    def look_at_client(self) -> None:
+        self._shared.look_at_client()
 
 
 def imported(columns: ctypes.Array[_ArrowArray]) -> pa.RecordBatch:

@@ -4,10 +4,13 @@ A range [start, end) ends when the *position* reaches `end`, not when the record
 compaction, transaction markers and aborted records leave gaps. The position passes `end` with a record at or
 beyond it (which is kept for the next range), or with the broker's end-of-partition event.
 
-A reader keeps a few consumers open, each assigned to at most one partition. A consumer that has finished a long range
-has already fetched beyond it. If the next range of its partition starts there, it continues without a seek. After a
-short range it rests: otherwise it would ask for the records of the next one a few at a time, hundreds of times a
-second. `prepare` starts fetching before `read` is called.
+Short ranges that are known beforehand (`prepare`) come together, over one consumer: as many requests as there are
+brokers, not as there are partitions. After the last of them it rests: otherwise it would ask for the records of the
+next ones a few at a time, hundreds of times a second.
+
+For other ranges a reader keeps a few consumers open, each assigned to at most one partition. A consumer that has
+finished a long range has already fetched beyond it. If the next range of its partition starts there, it continues
+without a seek. After a short range it rests.
 """
 
 from __future__ import annotations
@@ -26,7 +29,10 @@ from teacup.base.process import PerProcess
 from teacup.kafka import client
 from teacup.kafka.client import last_error
 from teacup.kafka.errors import KafkaUnavailable
-from teacup.kafka.read.fetch import RecordFetch, fitting_rows
+from teacup.kafka.read.fetch import PartitionFetch, RecordFetch, SharedFetch, fitting_rows
+
+Span = tuple[int, int]
+"""Offsets [start, end)."""
 
 READ_TIMEOUT_S = 60.0
 OPEN_READERS = 8  # in a process
@@ -44,14 +50,38 @@ class RangeReader:
         self.topic = topic
         self._kafka = dict(kafka)
         self._timeout_s = timeout_s
-        self._idle: OrderedDict[int, _Cursor] = OrderedDict()  # by partition, least recently used first
+        self._idle: OrderedDict[int, _OwnCursor] = OrderedDict()  # by partition, least recently used first
+        self._shared: SharedFetch | None = None
+        self._together: dict[int, _Cursor] = {}  # of `_shared`, by partition
+        self._last: dict[int, _Cursor] = {}  # which of the two has read a partition last
         self._lock = threading.Lock()
 
-    def prepare(self, starts: Mapping[int, int]) -> None:
-        """Starts fetching in the background, from an offset per partition: a `read` from there finds records waiting.
+    def prepare(self, ranges: Mapping[int, Span]) -> None:
+        """Starts fetching ranges [start, end) in the background: a `read` of one finds records waiting.
 
-        Consumers are opened at the same time, as each connects twice, with a pause.
+        Raises `TopicMissing`, `KafkaUnavailable`, `KafkaIOError`.
         """
+        short = {p: span for p, span in ranges.items() if span[1] - span[0] < SHORT}
+        self._prepare_each({p: start for p, (start, _) in ranges.items() if p not in short})
+        if short:
+            self._prepare_together(short)
+
+    def _prepare_together(self, ranges: Mapping[int, Span]) -> None:
+        if self._shared is None:
+            self._shared = SharedFetch(self.topic, self._kafka, self._timeout_s)
+        starts = {}
+        for p, (start, end) in ranges.items():
+            cursor = self._together.get(p) or _Cursor(self.topic, self._shared.of(p))
+            if (last := self._last.get(p)) is not None and last is not cursor:
+                cursor.continue_as(last)
+            self._together[p] = cursor
+            if (fetched_to := cursor.aim(start)) < end:
+                starts[p] = fetched_to
+        if starts:
+            self._shared.assign(starts)
+
+    def _prepare_each(self, starts: Mapping[int, int]) -> None:
+        """Opens consumers at the same time, as each connects twice, with a pause."""
         with self._lock:
             room = OPEN_CONSUMERS - len(self._idle)
             opened = list(islice((p for p in starts if p not in self._idle), room))
@@ -75,6 +105,10 @@ class RangeReader:
         """
         if start >= end:
             return
+        cursor = self._together.get(partition)
+        if cursor is not None and cursor.is_prepared(start):
+            yield from self._read_together(cursor, end, chunk)
+            return
         cursor = self._take(partition, start)
         try:
             yield from cursor.read(end, chunk, self._timeout_s)
@@ -92,28 +126,45 @@ class RangeReader:
         They are cut into batches just as fetched records would be.
         """
         with self._lock:
-            cursor = self._idle.get(partition)
+            cursor = self._last.get(partition)
             if cursor is not None:
                 cursor.take_back(records)
 
     def close(self) -> None:
         """Closes the consumers that no read is using."""
         with self._lock:
-            cursors, self._idle = list(self._idle.values()), OrderedDict()
+            cursors, self._idle, self._last = list(self._idle.values()), OrderedDict(), {}
         for cursor in cursors:
             cursor.close()
+        self._close_together()
 
-    def _take(self, partition: int, start: int) -> _Cursor:
+    def _read_together(self, cursor: _Cursor, end: int, chunk: int) -> Generator[pa.RecordBatch, None, None]:
+        self._last[cursor.partition] = cursor
+        try:
+            yield from cursor.read(end, chunk, self._timeout_s)
+        except GeneratorExit:
+            raise  # the caller stopped early; the cursor knows its position
+        except BaseException:
+            self._close_together()
+            raise
+
+    def _close_together(self) -> None:
+        shared, self._shared, self._together = self._shared, None, {}
+        if shared is not None:
+            shared.close()
+
+    def _take(self, partition: int, start: int) -> _OwnCursor:
         with self._lock:
             cursor = self._idle.pop(partition, None)
             if cursor is None and len(self._idle) >= OPEN_CONSUMERS:
                 cursor = self._idle.popitem(last=False)[1]
         if cursor is None:
-            cursor = _Cursor(self.topic, self._kafka, self._timeout_s)
+            cursor = _OwnCursor(RecordFetch(self.topic, self._kafka, self._timeout_s))
         cursor.go_to(partition, start)
+        self._last[partition] = cursor
         return cursor
 
-    def _put_back(self, cursor: _Cursor) -> None:
+    def _put_back(self, cursor: _OwnCursor) -> None:
         with self._lock:
             spare = self._idle.pop(cursor.partition, None)
             self._idle[cursor.partition] = cursor
@@ -124,25 +175,32 @@ class RangeReader:
 
 
 class _Cursor:
-    """One consumer on one partition: its position, and records that were given back."""
+    """A consumer, or its share, on one partition: its position, and records that were given back."""
 
-    def __init__(self, topic: str, kafka: Mapping[str, str], timeout_s: float) -> None:
+    def __init__(self, topic: str, fetch: PartitionFetch) -> None:
         self.topic = topic
-        self.partition = -1
+        self.partition = fetch.partition
         self.position = -1
         self._given_back: list[pa.RecordBatch] = []  # from `position` on
         self._continues_at = -1  # where the given-back records end
         self._fetches = False
-        self._fetch = RecordFetch(topic, kafka, timeout_s)
+        self._fetch = fetch
 
-    def go_to(self, partition: int, start: int) -> None:
-        if (partition, start) != (self.partition, self.position):
-            self.partition, self.position = partition, start
-            self._given_back = []
-        elif self._fetches:
-            return
-        self._fetch.assign(partition, self._continues_at if self._given_back else start)
+    def continue_as(self, other: _Cursor) -> None:
+        """Takes over the position and the records that were given back."""
+        self.position, self._continues_at, self._given_back = other.position, other._continues_at, other._given_back
+        other.position, other._given_back = -1, []
+
+    def aim(self, start: int) -> int:
+        """Prepares for a range from `start` on. Returns from where it is to be fetched."""
+        if start != self.position:
+            self.position, self._given_back = start, []
         self._fetches = True
+        return self._continues_at if self._given_back else start
+
+    def is_prepared(self, start: int) -> bool:
+        """Returns whether the range from `start` on is being fetched."""
+        return self._fetches and self.position == start
 
     def take_back(self, records: list[pa.RecordBatch]) -> None:
         if not records:
@@ -180,9 +238,6 @@ class _Cursor:
             self._fetch.rest()
             self._fetches = False
 
-    def close(self) -> None:
-        self._fetch.close()
-
     def _batch(self, again: list[pa.RecordBatch], fetched: int) -> pa.RecordBatch:
         pieces = [*again, self._fetch.batch()] if fetched else again
         return pieces[0] if len(pieces) == 1 else pa.concat_batches(pieces)
@@ -211,6 +266,26 @@ class _Cursor:
             f"reading {self.topic}-{self.partition} was stuck at offset {self.position} for {timeout_s:g} s, before "
             f"its end {end}{last_error(self._fetch.trouble)}"
         )
+
+
+class _OwnCursor(_Cursor):
+    """A consumer that is assigned to the cursor's partition alone."""
+
+    def __init__(self, fetch: RecordFetch) -> None:
+        super().__init__(fetch.topic, fetch)
+        self._consumer = fetch
+
+    def go_to(self, partition: int, start: int) -> None:
+        if (partition, start) != (self.partition, self.position):
+            self.partition, self.position = partition, start
+            self._given_back = []
+        elif self._fetches:
+            return
+        self._consumer.assign(partition, self._continues_at if self._given_back else start)
+        self._fetches = True
+
+    def close(self) -> None:
+        self._consumer.close()
 
 
 _readers: PerProcess[tuple[str, frozenset[tuple[str, str]]], RangeReader] = PerProcess(OPEN_READERS, RangeReader.close)

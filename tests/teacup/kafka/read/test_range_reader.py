@@ -5,7 +5,9 @@ from __future__ import annotations
 import itertools
 import threading
 import time
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
+from contextlib import closing
+from typing import Any
 
 import pyarrow as pa
 import pytest
@@ -16,13 +18,17 @@ from hypothesis import strategies as st
 
 from teacup.kafka.errors import KafkaUnavailable, OffsetOutOfRange
 from teacup.kafka.log.broker_log import BrokerLog
-from teacup.kafka.read import range_reader
+from teacup.kafka.read import fetch, range_reader
+from teacup.kafka.read.consumer import OwnConsumer
 from teacup.kafka.read.fetch import HEADERS, SCHEMA, RecordFetch
-from teacup.kafka.read.range_reader import RangeReader
+from teacup.kafka.read.range_reader import SHORT, RangeReader
 from teacup.kafka.write.writer import TopicWriter
 from tests.conftest import TopicFactory
 from tests.support.profiles import share
 from tests.support.transactions import BASE_MS, Transactions
+
+LONG = (0, SHORT)
+"""Offsets of a range that is long, whether the log has it or not."""
 
 
 def fill(kafka: dict[str, str], topic: str, count: int, partition: int = 0) -> None:
@@ -48,6 +54,33 @@ def filled(kafka: dict[str, str], topic_factory: TopicFactory) -> str:
     topic = topic_factory(2)
     fill(kafka, topic, 1_000)
     return topic
+
+
+PARTITIONS = 5
+
+
+@pytest.fixture(scope="module")
+def many(kafka: dict[str, str], topic_factory: TopicFactory) -> str:
+    """A topic with 100 records in each partition."""
+    topic = topic_factory(PARTITIONS)
+    for partition in range(PARTITIONS):
+        fill(kafka, topic, 100, partition)
+    return topic
+
+
+@pytest.fixture(scope="module")
+def opened() -> Iterator[list[int]]:
+    """A number for each consumer that was opened since the list was cleared."""
+    numbers: list[int] = []
+
+    class Counted(OwnConsumer):
+        def __init__(self, *arguments: Any) -> None:
+            numbers.append(len(numbers))
+            super().__init__(*arguments)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(fetch, "OwnConsumer", Counted)
+        yield numbers
 
 
 def test_keys_values_headers_and_times_come_back_as_they_were_written(
@@ -127,9 +160,34 @@ def test_an_iteration_given_up_continues_from_its_position(kafka: dict[str, str]
 def test_a_prepared_range_reads_the_same(kafka: dict[str, str], filled: str) -> None:
     """Prefetching changes when, not what."""
     reader = RangeReader(filled, kafka)
-    reader.prepare({0: 500})
+    reader.prepare({0: (500, 510)})
 
     assert read(reader, 500, 510)["value"].to_pylist() == [b"v%d" % i for i in range(500, 510)]
+
+
+@settings(max_examples=share(4))
+@given(data=st.data())
+def test_short_ranges_of_many_partitions_come_over_one_consumer(
+    kafka: dict[str, str], many: str, opened: list[int], data: st.DataObject
+) -> None:
+    """Whatever is prepared, left out, given back, read early or again: each range has its records."""
+    opened.clear()
+    with closing(RangeReader(many, kafka, timeout_s=20)) as reader:
+        at = dict.fromkeys(range(PARTITIONS), 0)
+        for _ in range(data.draw(st.integers(1, 5))):
+            ends = {p: data.draw(st.integers(start, min(start + 30, 100))) for p, start in at.items()}
+            reader.prepare({p: (start, ends[p]) for p, start in at.items() if start < ends[p]})
+            for p in data.draw(st.permutations([p for p in at if data.draw(st.booleans()) or p == 0])):
+                batches = list(reader.read(p, at[p], ends[p]))
+                table = pa.Table.from_batches(batches, SCHEMA)
+                assert table["offset"].to_pylist() == list(range(at[p], ends[p]))
+                assert table["value"].to_pylist() == [b"v%d" % offset for offset in range(at[p], ends[p])]
+                assert set(table["partition"].to_pylist()) <= {p}
+                kept = data.draw(st.integers(0, ends[p] - at[p]))
+                if kept < ends[p] - at[p]:
+                    reader.give_back(p, pa.Table.from_batches(batches, SCHEMA).slice(kept).to_batches())
+                at[p] += kept
+    assert len(opened) <= 1  # none if there was nothing to read
 
 
 def test_consumers_of_several_partitions_are_opened_at_the_same_time(
@@ -145,8 +203,8 @@ def test_consumers_of_several_partitions_are_opened_at_the_same_time(
     monkeypatch.setattr(range_reader, "RecordFetch", together)
     reader = RangeReader(topic_factory(partitions=2), kafka)
 
-    reader.prepare({0: 0, 1: 0})
-    reader.prepare({1: 0, 0: 0})  # opens none
+    reader.prepare({0: LONG, 1: LONG})
+    reader.prepare({1: LONG, 0: LONG})  # opens none
     reader.close()
 
 
@@ -165,7 +223,7 @@ def test_no_more_consumers_are_opened_than_are_kept(
     reader = RangeReader(topic_factory(partitions=5), kafka)
 
     for _ in range(3):
-        reader.prepare(dict.fromkeys(range(5), 0))
+        reader.prepare(dict.fromkeys(range(5), LONG))
     reader.close()
 
     assert len(opened) == 2

@@ -77,7 +77,7 @@ def test_after_a_short_range_a_consumer_rests_until_the_next_one(reader: RangeRe
 def test_a_prepared_range_is_fetched_from_then_on(reader: RangeReader, asked: list[str]) -> None:
     """And from there only once."""
     offsets(reader, 0, 10)
-    reader.prepare({0: 10})
+    reader.prepare({0: (10, 10 + SHORT)})
     assert asked[-1] == "from 10"
     offsets(reader, 10, 20)
 
