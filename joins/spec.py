@@ -328,6 +328,9 @@ IDENTITY_IF_SET = {"left.tombstones": None, "right.tombstones": None, "type": Jo
 """The same, for values that are left out if they are these defaults."""
 
 
+BUCKETS = 8
+"""The default number of buckets, unless there are fewer partitions: each costs as much CPU in a small batch as some
+thousand records."""
 RECORDS_PER_BATCH, RECORDS_OF_A_BUCKET, MOST_RECORDS_PER_BATCH = 1_000_000, 90_000, 6_000_000
 """The default limit of a batch: the smallest, the one per bucket, and the largest."""
 
@@ -347,7 +350,8 @@ class JoinSpec(DurationArgs, BothSides[Side]):
     idle, producer_delay_ms  about each topic that the join reads; about a stored right, the collector has them
     on_data_loss     "stop", or "continue" with what is left of the log and count the loss
     path             how records reach the task that joins them; None: direct if the topics are partitioned alike
-    buckets          shuffled path: how many tasks share a batch; None: one per partition of the larger topic
+    buckets          among how many tasks a large batch is divided; None: one per partition, at most `BUCKETS`. On the
+                     direct path a bucket has whole partitions, so there are never more than these
     watermark_every_ms  the shortest interval between batches without records, which only expire the window
     outliers         n: up to n of 2n + 1 consecutive records may have a wrong time (far too late, or ahead of their
                      neighbours) without affecting the others; bounds rest on the median of 2n + 1
@@ -386,10 +390,6 @@ class JoinSpec(DurationArgs, BothSides[Side]):
             raise SpecError("left.keep is not allowed: left records are never stored; give right.keep")
         if self.complete and self.right.source.is_stored:
             raise SpecError("complete: how far right is stored, the Data Delay API says: it is for the in-memory join")
-        if self.path is JoinPath.DIRECT and self.buckets is not None:
-            raise SpecError(
-                f"buckets: {self.buckets} is for the shuffled path only; on the direct path each partition is one"
-            )
         check_registry(self.registry, self.left, self.right)
         parts = [len(side.key_of.parts) for side in (self.left, self.right)]
         if parts[0] != parts[1]:
@@ -407,6 +407,11 @@ class JoinSpec(DurationArgs, BothSides[Side]):
     def is_direct(self) -> bool:
         """Whether a left record can only match right records in the partition of its number."""
         return self.path is not JoinPath.SHUFFLED and not self.right.source.is_stored
+
+    def buckets_of(self, partitions: int) -> int:
+        """Returns into how many buckets a new checkpoint divides this many partitions."""
+        wanted = min(partitions, BUCKETS) if self.buckets is None else self.buckets
+        return wanted if self.path is JoinPath.SHUFFLED else min(wanted, partitions)
 
     def records_of_batch(self, buckets: int) -> int:
         """Returns the soft limit of records in a batch with this many buckets.

@@ -175,8 +175,8 @@ MUTATIONS = (
     Mutation(
         "a bucket that is added says which batch is its first",
         "joins/plan/log_checks.py",
-        "since=state.number + 1,",
-        "",
+        ", since=state.number + 1\n",
+        "\n",
         "tests/joins/lookup/test_lookup_held.py",
     ),
     Mutation(

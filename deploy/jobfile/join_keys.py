@@ -52,6 +52,12 @@ class MatchKeys(Keys):
         "that is in none of these rows (in-memory join only). What is left out is counted; `semi` and `anti` keep no "
         "right values",
     )
+    buckets: Annotated[int, like(Count)] | None = from_spec(
+        JoinSpec,
+        "buckets",
+        description="among how many tasks a large batch is divided; null: one per partition (on the shuffled path of "
+        "the larger topic), at most 8. More use more cores, and make small batches slower",
+    )
 
 
 class WindowMatchKeys(MatchKeys):
@@ -62,12 +68,6 @@ class WindowMatchKeys(MatchKeys):
         "path",
         description="`direct`: one task joins partition n of both topics, which must be partitioned alike by the join "
         "key; `shuffled`: any topics, through a shuffle; null: direct if possible",
-    )
-    buckets: Annotated[int, like(Count)] | None = from_spec(
-        JoinSpec,
-        "buckets",
-        description="shuffled path: the number of tasks among which a batch is divided by key; null: as many as the "
-        "larger topic has partitions",
     )
 
 

@@ -64,12 +64,11 @@ def first_look(job: JoinJob, planned: BatchPlan | None, *, accept: bool = False)
 
 def buckets_of(job: JoinJob, before: int = 0) -> list[OutputBucket]:
     """Returns the buckets of the output of a join whose path is known; before: their earlier number, perhaps larger."""
-    if join_kind_of(job.spec).shuffles:
-        count = max(job.spec.buckets or 1, before)
-    else:
+    count = job.spec.buckets or 1
+    if job.spec.right.source.is_stored:
         with closing(BrokerLog(job.spec.left.topic, job.spec.kafka)) as left:
-            count = left.partition_count()  # one bucket per partition of left; their number never falls
-    return [output_bucket(job.spec, job.output, number) for number in range(count)]
+            count = job.spec.buckets_of(left.partition_count())
+    return [output_bucket(job.spec, job.output, number) for number in range(max(count, before))]
 
 
 def take_output(

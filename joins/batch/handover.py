@@ -149,6 +149,6 @@ def as_it_was(spec: JoinSpec, state: BatchPlan) -> JoinSpec:
         left=replace(spec.left, **changes["left"]),
         right=replace(spec.right, **changes["right"]),
         path=JoinPath.SHUFFLED if state.parts else JoinPath.DIRECT,
-        buckets=state.parts,
+        buckets=state.tasks,
         **changes[""],
     )

@@ -222,4 +222,11 @@ class BatchPlan:
                 f"the checkpoint was written on the {was_path} path, and of {spec.name!r} "
                 f"`{wording.named('path', spec.path)[0]}` is {spec.path}: set it to {was_path}, or {wording.remedy}"
             )
+        if not self.parts and spec.buckets is not None:
+            have, wanted = len(self.buckets), spec.buckets_of(self.topics["left"][1])
+            if have != wanted:
+                raise SpecChanged(
+                    f"the checkpoint divides {spec.name!r} into {have} buckets, and "
+                    f"`{wording.named('buckets', wanted)[0]}` asks for {wanted}: set it to {have}, or {wording.remedy}"
+                )
         check_identity("join", spec.name, self.identity, spec.identity(), wording, IDENTITY_IF_SET)

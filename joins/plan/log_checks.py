@@ -75,23 +75,21 @@ def with_new_partitions(spec: JoinSpec, state: BatchPlan, topics: Mapping[str, t
 
 
 def _with_new_buckets(spec: JoinSpec, state: BatchPlan, topics: Mapping[str, tuple[str, int]]) -> BatchPlan:
-    """Adds buckets: a lookup join has one per left partition, and a new one begins with the next batch."""
-    added = set(range(topics["left"][1])) - state.buckets.keys()
+    """Adds partitions of left to a lookup join, and buckets, which begin with the next batch, while there are few."""
+    partitions = topics["left"][1]
+    added = set(range(partitions)) - {p for bucket in state.buckets.values() for p in bucket.left}
     if not added:
         return state
     expiry_ms = min((bucket.expiry_ms for bucket in state.buckets.values()), default=UNKNOWN)
-    begun = {
-        p: Bucket(
-            number=p,
-            left={p: PartitionRange.starting_at(0, left_watermark(spec.right, expiry_ms))},
-            right={},
-            expiry_ms=expiry_ms,
-            moved_ms=state.listed_ms,
-            since=state.number + 1,
+    buckets, count = dict(state.buckets), spec.buckets_of(partitions)
+    for p in sorted(added):
+        number = p % count
+        bucket = buckets.get(number) or Bucket(
+            number=number, left={}, right={}, expiry_ms=expiry_ms, moved_ms=state.listed_ms, since=state.number + 1
         )
-        for p in sorted(added)
-    }
-    return replace(state, topics=dict(topics), buckets={**state.buckets, **begun})
+        begun = PartitionRange.starting_at(0, left_watermark(spec.right, bucket.expiry_ms))
+        buckets[number] = replace(bucket, left={**bucket.left, p: begun})
+    return replace(state, topics=dict(topics), buckets=buckets)
 
 
 def different_counts(spec: JoinSpec, left: int, right: int) -> str | None:

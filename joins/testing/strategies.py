@@ -125,6 +125,7 @@ def _joins(parts: int, policy: Policy, kind: JoinType) -> st.SearchStrategy[Join
         idle=st.sampled_from((Idle.ADVANCE, Idle.ADVANCE, Idle.ADVANCE, Idle.HOLD)),
         outliers=st.sampled_from((0, 1, 2)),
         max_right_bytes=st.sampled_from((1 << 20, 1 << 20, 1, 40)),
+        buckets=st.sampled_from((None, None, 1, 2)),
     )
 
 

@@ -31,7 +31,7 @@ from joins.read.summary import BucketSummary, Newest
 from joins.rows.frames import I64, in_chunks, is_null, rows_about, rows_where
 from joins.spec import JoinSpec
 from joins.window.restore import CachedWindow, Joined, SliceStore, restore
-from joins.window.slices import Slice, Span
+from joins.window.slices import Slice, Span, key_hashes
 from joins.window.window import JoinedRight, Window
 from teacup.base.stage_times import Clock, StageTimes, no_clock
 from teacup.kafka.headers import EXPIRED, NULL_KEY
@@ -168,7 +168,9 @@ class BatchJoin:
             yield from self._enter(taken, entering)
         if entering:
             covers = {p: (bucket.right[p].start, facts.end) for p, facts in reader.right.items()}
-            self.slice = Slice.build(pl.concat(entering, rechunk=True), covers, since_ms=bucket.expiry_ms)
+            records = pl.concat(entering, rechunk=True)
+            hashes = key_hashes(records, apart=reader.spec.is_direct)
+            self.slice = Slice.build(records, covers, since_ms=bucket.expiry_ms, hashes=hashes)
             window.add(self.slice)
 
     def _match(self) -> Iterator[pl.DataFrame]:

@@ -19,6 +19,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
+import numpy.typing as npt
 import polars as pl
 
 from joins.batch.rules import earliest_right, latest_right
@@ -122,32 +123,45 @@ SEARCHES: dict[Policy, Search] = {Policy.FIRST: _first, Policy.LAST: _last, Poli
 
 @dataclass(frozen=True, slots=True)
 class Probe:
-    """Left records with a key, grouped: `order` sorts their rows by hash; every array here is in that order."""
+    """Left records with a key, grouped: `order` sorts their rows by hash; every array here is in that order.
+
+    partitions   of the left records, if they match only right records of the same one
+    """
 
     keys: pl.Series
+    partitions: npt.NDArray[np.int32] | None
     order: I64
-    hashes: np.typing.NDArray[np.uint64]
+    hashes: npt.NDArray[np.uint64]
     time: I64
     low: I64
     high: I64
 
     @classmethod
-    def of(cls, right: Right, left: pl.DataFrame, expiry_ms: int) -> Probe:
-        """Groups records (`frames.RECORD`); those without a key are left out."""
+    def of(cls, right: Right, left: pl.DataFrame, expiry_ms: int, *, apart: bool = False) -> Probe:
+        """Groups records (`frames.RECORD`); those without a key are left out.
+
+        apart   records of different partitions do not match
+        """
         rows = np.flatnonzero(~is_null(left["key"]))
-        keys = left["key"] if len(rows) == len(left) else left["key"][positions(rows)]
-        hashes = key_hashes(keys)
+        probing = left if len(rows) == len(left) else rows_at(left.select("key", "partition"), positions(rows))
+        hashes = key_hashes(probing, apart=apart)
         by_hash, _ = grouped_order(hashes)
         order = rows[by_hash]
         time = left["time"].to_numpy()[order]
         return cls(
-            keys=keys[positions(by_hash)],
+            keys=probing["key"][positions(by_hash)],
+            partitions=probing["partition"].to_numpy()[by_hash] if apart else None,
             order=order,
             hashes=hashes[by_hash],
             time=time,
             low=np.maximum(earliest_right(right, time), expiry_ms),
             high=latest_right(right, time),
         )
+
+    def meets(self, slice_: Slice, left: I64, row: I64) -> Bools:
+        """Returns for each pair of a left record and a row of the slice whether keys, and partitions, are equal."""
+        same = (slice_.frame["key"][positions(row)] == self.keys[positions(left)]).to_numpy()
+        return same if self.partitions is None else same & (slice_.partitions[row] == self.partitions[left])
 
     def reaches(self, slice_: Slice) -> bool:
         """Returns whether some left record's interval overlaps the slice's times."""
@@ -167,9 +181,14 @@ class Probe:
         return Candidates(slice_, left, start[left], end[left], self.time[left], self.low[left], self.high[left])
 
 
-def pick(right: Right, slices: Sequence[Slice], left: pl.DataFrame, expiry_ms: int) -> Iterator[Picks]:
-    """Matches every row of `left`, in its order; in several portions if a policy gives many pairs."""
-    yield from pick_probed(right, slices, Probe.of(right, left, expiry_ms), len(left))
+def pick(
+    right: Right, slices: Sequence[Slice], left: pl.DataFrame, expiry_ms: int, *, apart: bool = False
+) -> Iterator[Picks]:
+    """Matches every row of `left`, in its order; in several portions if a policy gives many pairs.
+
+    apart   records of different partitions do not match
+    """
+    yield from pick_probed(right, slices, Probe.of(right, left, expiry_ms, apart=apart), len(left))
 
 
 def pick_probed(right: Right, slices: Sequence[Slice], probe: Probe, left_rows: int) -> Iterator[Picks]:
@@ -188,7 +207,7 @@ def _pick_one(policy: Policy, slices: Sequence[Slice], probe: Probe, left_rows: 
         candidates = probe.candidates(slice_)
         if candidates is None:
             continue
-        picked = _with_equal_keys(search, candidates, probe.keys)
+        picked = _that_meet(search, candidates, probe)
         rivals, picked = candidates.left[picked != NONE], picked[picked != NONE]
         free = slice_of[rivals] == NONE
         slice_of[rivals[free]], row[rivals[free]] = number, picked[free]
@@ -202,16 +221,15 @@ def _pick_one(policy: Policy, slices: Sequence[Slice], probe: Probe, left_rows: 
     return Picks(np.arange(left_rows, dtype=np.int64), in_order, rows_in_order)
 
 
-def _with_equal_keys(search: Search, candidates: Candidates, keys: pl.Series) -> I64:
+def _that_meet(search: Search, candidates: Candidates, probe: Probe) -> I64:
     """Returns the picked rows. Where a group holds several keys and another key's record was picked, the search is
     repeated among the records that have the left record's key."""
-    picked, right_keys = search(candidates), candidates.slice.frame["key"]
+    picked, slice_ = search(candidates), candidates.slice
     hits = np.flatnonzero(picked != NONE)
-    same = (right_keys[positions(picked[hits])] == keys[positions(candidates.left[hits])]).to_numpy()
+    same = probe.meets(slice_, candidates.left[hits], picked[hits])
     for at in hits[~same].tolist():
-        key = keys[positions(candidates.left[at : at + 1])]
         group = np.arange(candidates.start[at], candidates.end[at])
-        own = group[(right_keys[positions(group)] == key).to_numpy()]
+        own = group[probe.meets(slice_, np.full(len(group), candidates.left[at]), group)]
         found = search(candidates.among(own, at))[0] if len(own) else NONE
         picked[at] = own[found] if found != NONE else NONE
     return picked
@@ -253,21 +271,19 @@ def _pick_all(slices: Sequence[Slice], probe: Probe, left_rows: int) -> Iterator
         ends = np.maximum(starts, ends)
         counts += ends - starts
         spans.append((number, starts, ends))
-    keys = _in_left_order(probe, left_rows)
+    probed = np.full(left_rows, NONE, dtype=np.int64)
+    probed[probe.order] = np.arange(len(probe.order))
     portion = np.cumsum(np.maximum(counts, 1)) // PAIRS_AT_ONCE
     cuts = np.concatenate([[0], np.flatnonzero(portion[1:] != portion[:-1]) + 1, [left_rows]])
     for first, last in zip(cuts[:-1].tolist(), cuts[1:].tolist(), strict=True):
         if last > first:
-            yield _pairs(slices, spans, keys, first, last)
+            yield _pairs(slices, spans, probe, probed, first, last)
 
 
-def _in_left_order(probe: Probe, left_rows: int) -> pl.Series:
-    at = np.full(left_rows, NONE, dtype=np.int64)
-    at[probe.order] = np.arange(len(probe.order))
-    return probe.keys[positions(at, at == NONE)]
-
-
-def _pairs(slices: Sequence[Slice], spans: list[tuple[int, I64, I64]], keys: pl.Series, first: int, last: int) -> Picks:
+def _pairs(
+    slices: Sequence[Slice], spans: list[tuple[int, I64, I64]], probe: Probe, probed: I64, first: int, last: int
+) -> Picks:
+    """Returns the pairs of left rows [first, last); probed: where each left row is in the probe."""
     pairs = []
     for number, starts, ends in spans:
         lengths = ends[first:last] - starts[first:last]
@@ -275,7 +291,7 @@ def _pairs(slices: Sequence[Slice], spans: list[tuple[int, I64, I64]], keys: pl.
         within = np.arange(len(left)) - np.repeat(np.cumsum(lengths) - lengths, lengths)
         row = np.repeat(starts[first:last], lengths) + within
         slice_ = slices[number]
-        same = (slice_.frame["key"][positions(row)] == keys[positions(left)]).to_numpy()
+        same = probe.meets(slice_, probed[left], row)
         left, row = left[same], row[same]
         pairs.append(
             (left, np.full(len(left), number), row, slice_.times[row], slice_.partitions[row], slice_.offsets[row])

@@ -31,7 +31,7 @@ from joins.rows.buckets import buckets_of
 from joins.rows.frames import I64, RECORD
 from joins.spec import JoinSpec
 from joins.window.covering import gaps, in_order
-from joins.window.slices import SLICE_BYTES, Covers, Slice
+from joins.window.slices import SLICE_BYTES, Covers, Slice, Span, key_hashes
 from joins.window.window import Window
 from teacup.base.times import EARLIEST_MS, LATEST_MS
 from teacup.kafka.errors import OffsetOutOfRange
@@ -113,7 +113,7 @@ def restore(
     """
     bucket = ticket.bucket
     if kept is None or kept.number >= ticket.number:
-        kept = CachedWindow(Window(spec.right, expired_ms=bucket.expiry_ms))
+        kept = CachedWindow(Window(spec.right, expired_ms=bucket.expiry_ms, apart=spec.is_direct))
     restoring = _Restoring(spec, bucket, kept, store, _Again(spec, ticket, read))
     restoring.add_right()
     restoring.set_marks()
@@ -186,7 +186,7 @@ class _Restoring:
 
     def _mark_again(self, lost: list[tuple[int, int, int]], right_from_ms: int) -> None:
         """Joins lost left ranges again with the right records that they chose from; some have expired since."""
-        older = Window(self.spec.right)
+        older = Window(self.spec.right, apart=self.spec.is_direct)
         wanted = {p: (low_end(r.bounds, right_from_ms), r.start) for p, r in self.bucket.right.items()}
         for slice_ in self._right(wanted, right_from_ms, self.again.what_is_left):
             older.add(slice_)
@@ -256,10 +256,14 @@ class _Again:
                 size += int(mine.estimated_size())
                 if size > SLICE_BYTES:
                     cut = batch.column("offset")[-1].as_py() + 1
-                    yield Slice.build(pl.concat(frames), {partition: (start, cut)})
+                    yield self._slice(frames, {partition: (start, cut)})
                     frames, size, start = [], 0, cut
         if start < end:
-            yield Slice.build(pl.concat(frames) if frames else pl.DataFrame(schema=RECORD), {partition: (start, end)})
+            yield self._slice(frames or [pl.DataFrame(schema=RECORD)], {partition: (start, end)})
+
+    def _slice(self, frames: list[pl.DataFrame], covers: dict[int, Span]) -> Slice:
+        records = pl.concat(frames)
+        return Slice.build(records, covers, hashes=key_hashes(records, apart=self.spec.is_direct))
 
     def what_is_left(self, side: str, partition: int, start: int, end: int) -> Iterator[Slice]:
         """Yields the same without what retention has deleted, which it notes in `deleted`."""

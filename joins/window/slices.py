@@ -34,9 +34,17 @@ HASH_VERSION = f"polars-{pl.__version__}-{HASH_SEED}"
 """Polars does not promise a hash that is stable across versions: a slice written with another version is rebuilt."""
 
 
-def key_hashes(keys: pl.Series) -> U64:
-    """Returns a 64-bit hash of each key, the same in every process that has this version of polars."""
-    return keys.hash(HASH_SEED).to_numpy()
+APART = np.uint64(0x9E3779B97F4A7C15)
+"""An odd number, by which partitions change hashes."""
+
+
+def key_hashes(records: pl.DataFrame, *, apart: bool = False) -> U64:
+    """Returns a 64-bit hash of each record's key, the same in every process that has this version of polars.
+
+    apart   equal keys in different partitions get different hashes
+    """
+    hashes = records["key"].hash(HASH_SEED).to_numpy()
+    return hashes ^ (records["partition"].to_numpy().astype(np.uint64) * APART) if apart else hashes
 
 
 def grouped_order(hashes: U64) -> tuple[I64, int]:
@@ -83,17 +91,22 @@ class Slice:
 
     @classmethod
     def build(
-        cls, records: pl.DataFrame, covers: dict[int, Span], marks: Bools | None = None, since_ms: int = EARLIEST_MS
+        cls,
+        records: pl.DataFrame,
+        covers: dict[int, Span],
+        marks: Bools | None = None,
+        since_ms: int = EARLIEST_MS,
+        hashes: U64 | None = None,
     ) -> Slice:
-        """Indexes records that have a key and a time, in any order."""
+        """Indexes records that have a key and a time, in any order; hashes: of their keys, if they are known."""
+        hashes = key_hashes(records) if hashes is None else hashes
         times, partitions = records["time"].to_numpy(), records["partition"].to_numpy()
         marks = np.zeros(len(records), dtype=np.bool_) if marks is None else marks
         offsets = records["offset"].to_numpy()
         later = (times[1:] > times[:-1]) | ((times[1:] == times[:-1]) & (offsets[1:] > offsets[:-1]))
         if (partitions[1:] != partitions[:-1]).any() or not later.all():
             by_time = np.lexsort((offsets, partitions, times))
-            records, marks = rows_at(records, by_time), marks[by_time]
-        hashes = key_hashes(records["key"])
+            records, marks, hashes = rows_at(records, by_time), marks[by_time], hashes[by_time]
         order, ignored_bits = grouped_order(hashes)
         return cls(rows_at(records, order), hashes[order], ignored_bits, covers, marks[order], since_ms=since_ms)
 
@@ -113,8 +126,8 @@ class Slice:
         # An empty slice may lack the column of the records' own keys.
         frames = [slice_.frame for slice_ in slices if len(slice_)] or [slices[0].frame]
         frame = pl.concat(frames, rechunk=True)
-        marks, since_ms = np.concatenate([slice_.marks for slice_ in slices]), max(slice_.since_ms for slice_ in slices)
-        return cls.build(frame, covers, marks, since_ms)
+        marks, hashes = (np.concatenate(column) for column in zip(*((s.marks, s.hashes) for s in slices), strict=True))
+        return cls.build(frame, covers, marks, max(slice_.since_ms for slice_ in slices), hashes)
 
     def __len__(self) -> int:
         return len(self.frame)
@@ -228,6 +241,7 @@ class Slice:
             )
         )
         assert rows == sorted(rows)
-        assert (self.hashes == key_hashes(self.frame["key"])).all()
+        known = (key_hashes(self.frame, apart=apart) for apart in (False, True))
+        assert any((self.hashes == hashes).all() for hashes in known)
         for p, offset in zip(self.partitions.tolist(), self.offsets.tolist(), strict=True):
             assert self.covers[p][0] <= offset < self.covers[p][1]

@@ -64,11 +64,15 @@ class JoinedRight:
 
 @dataclass(eq=False)
 class Window:
-    """The slices of one bucket, oldest first. Their records below `expired_ms` are no longer in the window."""
+    """The slices of one bucket, oldest first. Their records below `expired_ms` are no longer in the window.
+
+    apart   records of different partitions do not match; the hashes of the slices (`index`) tell them apart, too
+    """
 
     right: Right
     slices: list[Slice] = field(default_factory=list)
     expired_ms: int = EARLIEST_MS
+    apart: bool = False
 
     def __len__(self) -> int:
         return sum(slice_.live(self.expired_ms) for slice_ in self.slices)
@@ -110,7 +114,7 @@ class Window:
         """
         lateness = late if isinstance(late, pl.Series) else constant(late, pl.Boolean, len(left))
         left_bytes = row_bytes(left)
-        probe = Probe.of(self.right, left, expiry_ms)
+        probe = Probe.of(self.right, left, expiry_ms, apart=self.apart)
         for picks in pick_probed(self.right, self.slices, probe, len(left)):
             self._mark(picks, joined)
             for start, end in cuts(left_bytes[picks.left] + _right_bytes(self.slices, picks)):
@@ -118,7 +122,7 @@ class Window:
 
     def mark_again(self, left: pl.DataFrame, expiry_ms: int = EARLIEST_MS) -> None:
         """Joins without making rows, to set the marks of the right records that this left range was joined with."""
-        for picks in pick(self.right, self.slices, left, expiry_ms):
+        for picks in pick(self.right, self.slices, left, expiry_ms, apart=self.apart):
             self._mark(picks)
 
     def _mark(self, picks: Picks, joined: JoinedRight | None = None) -> None:

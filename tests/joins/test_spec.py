@@ -19,7 +19,7 @@ from dedup.replay_range import DedupConfig
 from joins.errors import SpecError
 from joins.lookup.feed.spec import FeedSpec, FeedStorage
 from joins.right_source import DelayApi, Log, StorageApi, Store
-from joins.spec import Format, JoinSpec, Policy, Right, Side
+from joins.spec import BUCKETS, Format, JoinSpec, Policy, Right, Side
 from teacup.base.times import LONGEST_MS
 from tests.support.making import changed
 
@@ -184,13 +184,24 @@ def test_both_sides_have_as_many_parts() -> None:
         JoinSpec(name="j", left=left, right=right)
 
 
-def test_the_direct_path_has_no_other_buckets() -> None:
-    """Its buckets are the partitions."""
+@pytest.mark.parametrize(
+    ("path", "buckets", "partitions", "expected"),
+    [
+        ("direct", None, 3, 3),
+        ("direct", None, 64, BUCKETS),
+        ("direct", 16, 64, 16),
+        ("direct", 16, 3, 3),
+        ("shuffled", None, 64, BUCKETS),
+        ("shuffled", 16, 3, 16),
+    ],
+)
+def test_buckets_are_partitions_up_to_a_number(path: str, buckets: int | None, partitions: int, expected: int) -> None:
+    """On the direct path each has whole partitions."""
     left, right = Side(topic="l"), Right(topic="r", before_ms=1)
 
-    with pytest.raises(SpecError, match=r"buckets: 3 .*shuffled"):
-        JoinSpec(name="j", left=left, right=right, path="direct", buckets=3)  # type: ignore[arg-type]
-    assert JoinSpec(name="j", left=left, right=right, buckets=3).path is None
+    spec = JoinSpec(name="j", left=left, right=right, path=path, buckets=buckets)  # type: ignore[arg-type]
+
+    assert spec.buckets_of(partitions) == expected
 
 
 def test_what_a_checkpoint_is_bound_to_is_plain_json() -> None:

@@ -23,6 +23,7 @@ from deploy.inspection.explain.model import (
     limit_of,
     outcome_of_dead,
 )
+from deploy.inspection.explain.plans import bucket_with
 from deploy.inspection.explain.remedy import passed, reaching_back, remedy
 from deploy.inspection.explain.sources import Sources
 from deploy.inspection.explain.stored import StoredNow, stored_now
@@ -159,14 +160,16 @@ class LeftAnswers:
         stalled = limit.stalled_from_ms is not None and record.time_ms >= limit.stalled_from_ms
         return "right_stalled" if stalled else "no_candidate"
 
-    def _bucket(self, record: SideRecord) -> int:
-        if self._spec.path is not JoinPath.SHUFFLED:
-            return record.partition
-        return _bucket_of(record, self._spec.buckets or 1)
+    def _bucket(self, record: SideRecord) -> int | None:
+        """Returns the bucket of the record's rows; None if it is in no plan yet."""
+        if self._spec.path is JoinPath.SHUFFLED:
+            return _bucket_of(record, self._spec.buckets or 1)
+        bucket = bucket_with(self._of.plans.newest, "left", record.partition)
+        return None if bucket is None else bucket.number
 
-    def _receipt(self, bucket: int) -> Receipt | None:
+    def _receipt(self, bucket: int | None) -> Receipt | None:
         job = self._of.job
-        if not job.output.exactly_once:
+        if not job.output.exactly_once or bucket is None:
             return None
         try:
             return read_receipt(job.written_with, OutputBucket(job.spec.name, bucket, job.output.topic))[0]

@@ -108,7 +108,7 @@ class LeftAnswer:
 
     written_by   the batch that wrote its row, if that is known, and whether it is of this checkpoint
     read, limit  the batch that read it, by the checkpoint; which left records went in it
-    bucket       of its rows; receipt: the bucket's newest
+    bucket       of its rows, None if no plan has it yet; receipt: the bucket's newest
     moved_from   the checkpoint that joined it, before `teacup move`; None: this one does
     candidates   right records of its key, and those beside
     waits        what it waits for, if it is held
@@ -127,7 +127,7 @@ class LeftAnswer:
     ours: bool = True
     moved_from: str | None = None
     limit: Limit | None = None
-    bucket: int = 0
+    bucket: int | None = None
     receipt: Receipt | None = None
     candidates: tuple[Candidate, ...] = ()
     waits: LeftWaits | None = None

@@ -76,7 +76,7 @@ class Plans:
         if newest is None or spec.path is not None:
             return spec
         path = JoinPath.SHUFFLED if newest.parts else JoinPath.DIRECT
-        return replace(spec, path=path, buckets=newest.parts)
+        return replace(spec, path=path, buckets=newest.tasks)
 
     @property
     def generation(self) -> str | None:
@@ -91,7 +91,7 @@ class Plans:
         plan = self._plan(at)
         assert plan is not None
         following = self._plan(at + 1) if at + 1 < len(self._files) else self.state
-        before, after = _bucket(plan, side, partition), _bucket(following, side, partition)
+        before, after = bucket_with(plan, side, partition), bucket_with(following, side, partition)
         assert before is not None
         if after is None:
             planned = offset < before.side(side)[partition].end
@@ -105,7 +105,7 @@ class Plans:
         at = self._last_from("right", partition, offset)
         for each in range(-1 if at is None else at, -1, -1):
             plan = self._plan(each)
-            bucket = _bucket(plan, "right", partition)
+            bucket = bucket_with(plan, "right", partition)
             if plan is None or bucket is None:
                 return
             yield Look(plan.listed_ms, bucket.right[partition])
@@ -115,18 +115,18 @@ class Plans:
         low, high = -1, len(self._files)
         while high - low > 1:
             middle = (low + high) // 2
-            bucket = _bucket(self._plan(middle), side, partition)
+            bucket = bucket_with(self._plan(middle), side, partition)
             # Plans that Spark has removed meanwhile, and plans from before the partition was added, are older ones.
             if bucket is not None and bucket.side(side)[partition].start > offset:
                 high = middle
             else:
                 low = middle
-        return None if low < 0 or _bucket(self._plan(low), side, partition) is None else low
+        return None if low < 0 or bucket_with(self._plan(low), side, partition) is None else low
 
     def _before_all(self, side: str, partition: int, offset: int) -> BatchRead:
         """Returns what is known of a record before the oldest plan, which may be the very first."""
         oldest = self.oldest
-        bucket = _bucket(oldest, side, partition)
+        bucket = bucket_with(oldest, side, partition)
         if oldest is None or bucket is None:
             return BatchRead(UNREAD)
         if oldest.number <= 1:
@@ -140,7 +140,7 @@ class Plans:
         return self._known[at]
 
 
-def _bucket(plan: BatchPlan | None, side: str, partition: int) -> Bucket | None:
+def bucket_with(plan: BatchPlan | None, side: str, partition: int) -> Bucket | None:
     """Returns the bucket that has a partition of a side."""
     if plan is None:
         return None

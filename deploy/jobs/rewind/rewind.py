@@ -188,4 +188,4 @@ def _receipts(job: JoinJob, plan: BatchPlan) -> dict[int, Receipt]:
     if not job.output.exactly_once:
         return {}
     kafka = job.written_with
-    return settled(kafka, buckets_of(job, plan.parts or 1))
+    return settled(kafka, buckets_of(job, plan.tasks))

@@ -49,9 +49,10 @@ Partitioner = Callable[[bytes], int]
 
 
 def with_path(spec: JoinSpec, planned: BatchPlan | None = None, moved: Handover | None = None) -> JoinSpec:
-    """Returns the join with its path set and, on the shuffled path, its number of buckets.
+    """Returns the join with its path and its number of buckets.
 
-    planned   the newest batch plan of the checkpoint, whose path is kept; None: a new checkpoint
+    planned   the newest batch plan of the checkpoint, whose path is kept, and on the direct path its buckets; None: a
+              new checkpoint
     moved     what a new checkpoint knows about the one that it continues
 
     If the join key is Kafka's key and both topics are partitioned alike, the join takes the direct path, unless
@@ -63,7 +64,7 @@ def with_path(spec: JoinSpec, planned: BatchPlan | None = None, moved: Handover 
         return spec
     path, buckets = spec.path, spec.buckets
     if planned is not None:
-        path, buckets = path or (JoinPath.SHUFFLED if planned.parts else JoinPath.DIRECT), buckets or planned.parts
+        path, buckets = path or (JoinPath.SHUFFLED if planned.parts else JoinPath.DIRECT), buckets or planned.tasks
     else:
         with closing(open_log(spec, spec.left)) as left, closing(open_log(spec, spec.right)) as right:
             if path is not JoinPath.SHUFFLED:
@@ -73,8 +74,8 @@ def with_path(spec: JoinSpec, planned: BatchPlan | None = None, moved: Handover 
                 path = JoinPath.DIRECT if why is None else JoinPath.SHUFFLED
                 if why is not None:
                     log.info("%s takes the shuffled path: %s", spec.name, why)
-            if path is JoinPath.SHUFFLED:
-                buckets = buckets or max(left.partition_count(), right.partition_count())
+            partitions = max(left.partition_count(), right.partition_count())
+            buckets = replace(spec, path=path).buckets_of(partitions)
     return replace(spec, path=path, buckets=buckets)
 
 

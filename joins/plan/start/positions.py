@@ -117,9 +117,8 @@ def first_plan(
 ) -> BatchPlan:
     """Returns the plan of any join before it reads anything; `left_from` and `right_from` are starts by partition."""
     shuffled = spec.path is JoinPath.SHUFFLED
-    divided = {0: (sorted(left_from), sorted(right_from))}
-    if not shuffled:
-        divided = {p: ([p], [p] if p in right_from else []) for p in sorted(end_offsets.left)}
+    buckets = spec.buckets_of(max(len(left_from), len(right_from)))
+    divided = 1 if shuffled else buckets
     return BatchPlan(
         generation=uuid.uuid4().hex,
         number=0,
@@ -131,15 +130,19 @@ def first_plan(
         buckets={
             number: Bucket(
                 number=number,
-                left={p: PartitionRange.starting_at(left_from[p]) for p in left_partitions},
-                right={p: PartitionRange.starting_at(right_from[p]) for p in right_partitions},
+                left=_starting(left_from, number, divided),
+                right=_starting(right_from, number, divided),
                 moved_ms=end_offsets.listed_ms,
             )
-            for number, (left_partitions, right_partitions) in divided.items()
+            for number in range(divided)
         },
-        parts=(spec.buckets or max(len(left_from), len(right_from))) if shuffled else None,
+        parts=buckets if shuffled else None,
         epochs=end_offsets.epochs,
     )
+
+
+def _starting(starts: Mapping[int, int], bucket: int, buckets: int) -> dict[int, PartitionRange]:
+    return {p: PartitionRange.starting_at(start) for p, start in sorted(starts.items()) if p % buckets == bucket}
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,9 +21,9 @@ Pair = tuple[int, tuple[int, int] | None]
 """A left row, and the position of its right record."""
 
 
-def two_bits(keys: pl.Series) -> slices.U64:
+def two_bits(records: pl.DataFrame, *, apart: bool = False) -> slices.U64:
     """Keys share a group, and only comparing them distinguishes them."""
-    return (keys.hash(slices.HASH_SEED).to_numpy() >> np.uint64(62)) << np.uint64(62)
+    return (records["key"].hash(slices.HASH_SEED).to_numpy() >> np.uint64(62)) << np.uint64(62)
 
 
 @pytest.fixture(params=["64 bits", "2 bits"], scope="module", autouse=True)
@@ -48,6 +48,7 @@ class Work:
     right: list[list[Record]]
     left: list[Record]
     expiry_ms: int
+    apart: bool = False
 
 
 @st.composite
@@ -59,15 +60,22 @@ def works(draw: st.DrawFn, policy: Policy) -> Work:
     return Work(
         spec=join_spec(policy=policy, before_ms=draw(st.integers(0, 15)), after_ms=draw(st.integers(0, 15))),
         right=[part for part in parts if part],
-        left=draw(rows(partitions=1, null_keys=True, max_size=20)),
+        left=draw(rows(partitions=draw(st.integers(1, 3)), null_keys=True, max_size=20)),
         expiry_ms=draw(st.sampled_from((EARLIEST_MS, -5, 0, 10, 20, 30, 60))),
+        apart=draw(st.booleans()),
     )
 
 
+def indexed(part: list[Record], apart: bool) -> slices.Slice:
+    records = frame(part)
+    hashes = slices.key_hashes(records, apart=apart)
+    return slices.Slice.build(records, slice_of(part).covers, hashes=hashes)
+
+
 def picked(work: Work) -> list[Pair]:
-    held = [slice_of(part) for part in work.right]
+    held = [indexed(part, work.apart) for part in work.right]
     pairs: list[Pair] = []
-    for picks in pick(work.spec.right, held, frame(work.left), work.expiry_ms):
+    for picks in pick(work.spec.right, held, frame(work.left), work.expiry_ms, apart=work.apart):
         for left, number, row in zip(picks.left.tolist(), picks.slice_of.tolist(), picks.row.tolist(), strict=True):
             found = held[number].frame.row(row, named=True) if number != NONE else None
             pairs.append((left, (found["partition"], found["offset"]) if found else None))
@@ -77,13 +85,16 @@ def picked(work: Work) -> list[Pair]:
 def brute_force(work: Work) -> list[Pair]:
     """Record by record; nothing below the expiry is a candidate."""
     pairs: list[Pair] = []
-    for i, (_, _, t, key) in enumerate(work.left):
+    for i, (partition, _, t, key) in enumerate(work.left):
         low = max(t - work.spec.right.before_ms, work.expiry_ms)
         inside = sorted(
             (time, p, o)
             for part in work.right
             for p, o, time, other in part
-            if key is not None and other == key and low <= time <= t + work.spec.right.after_ms
+            if key is not None
+            and other == key
+            and (not work.apart or p == partition)
+            and low <= time <= t + work.spec.right.after_ms
         )
         chosen = {
             Policy.FIRST: inside[:1],

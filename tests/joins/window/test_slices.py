@@ -15,9 +15,9 @@ from joins.window.slices import Slice, grouped_order, lower_bound
 from tests.support.making import frame, marked, positions, rows, slice_of
 
 
-def four_hashes(keys: pl.Series) -> slices.U64:
+def four_hashes(records: pl.DataFrame, *, apart: bool = False) -> slices.U64:
     """Only two bits distinguish keys."""
-    return (keys.hash(slices.HASH_SEED).to_numpy() >> np.uint64(62)) << np.uint64(62)
+    return (records["key"].hash(slices.HASH_SEED).to_numpy() >> np.uint64(62)) << np.uint64(62)
 
 
 @pytest.fixture(params=["64 bits", "2 bits"], scope="module", autouse=True)
@@ -111,7 +111,7 @@ def test_candidates_hold_every_record_of_the_key(records, others):
     """A group is one range of rows; a hash that no key of the slice has gets no misleading range."""
     slice_ = slice_of(records)
     keys = pl.Series(sorted({k for _, _, _, k in others} | {b"a", b"nowhere"}), dtype=pl.Binary)
-    hashes = slices.key_hashes(keys)
+    hashes = slices.key_hashes(pl.DataFrame({"key": keys}))
 
     starts, ends = slice_.candidates(hashes)
 
