@@ -11,6 +11,7 @@ driven.py        a join planned and carried out in this process, without Spark
 errors.py        what a join refuses, or gives up (pure)
 explain.py       why a left record was joined with a right one, or with none (pure)
 items.py         what the stages of a task pass to each other (pure)
+outcome.py       what becomes of a record, and where the rows of each outcome go (pure)
 right_source.py  where right records are kept: in the window, or in a store (pure)
 spec.py          what a join is (pure)
 spec_base.py     what all specs have in common: durations as texts, what a checkpoint is bound to (pure)

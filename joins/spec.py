@@ -14,6 +14,7 @@ from typing import Annotated, Generic, Literal, TypeVar
 
 from datadelay.watermark import Idle
 from joins.errors import SpecError
+from joins.outcome import RESULTS, Outcome
 from joins.right_source import Log, Store
 from joins.spec_base import REQUIRED, DurationArgs, identity_of
 from teacup.base.fields import Allowed, Between, Count, Spelling, coerce_fields
@@ -54,11 +55,6 @@ T_co = TypeVar("T_co", covariant=True)
 
 OTHER = {"left": "right", "right": "left"}
 """The other side."""
-
-RESULTS = ("matched", "unmatched")
-"""The outcomes of left records."""
-UNJOINED = "unjoined"
-"""The outcome of right records that appear in no row of a left record."""
 
 
 class BothSides(Generic[T_co]):
@@ -101,18 +97,25 @@ class JoinType(StrEnum):
     FULL = "full"  # each left record, and each right record that appears in no other row
 
     @property
-    def outcomes(self) -> tuple[str, ...]:
+    def outcomes(self) -> tuple[Outcome, ...]:
         """Returns the outcomes whose rows are written."""
-        written = {JoinType.LEFT: RESULTS, JoinType.ANTI: RESULTS[1:], JoinType.FULL: (*RESULTS, UNJOINED)}
-        return written.get(self, RESULTS[:1])
+        match self:
+            case JoinType.LEFT:
+                return RESULTS
+            case JoinType.FULL:
+                return *RESULTS, Outcome.UNJOINED
+            case JoinType.INNER | JoinType.SEMI:
+                return (Outcome.MATCHED,)
+            case JoinType.ANTI:
+                return (Outcome.UNMATCHED,)
 
     @property
-    def results(self) -> tuple[str, ...]:
+    def results(self) -> tuple[Outcome, ...]:
         """Returns the outcomes whose rows are results: written, or left out."""
         return self.outcomes if self is JoinType.FULL else RESULTS
 
     @property
-    def left_out(self) -> tuple[str, ...]:
+    def left_out(self) -> tuple[Outcome, ...]:
         """Returns the outcomes of left records whose rows are not written."""
         return tuple(outcome for outcome in RESULTS if outcome not in self.outcomes)
 

@@ -11,7 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from joins.spec import UNJOINED, JoinPath, JoinSpec, Policy
+from joins.outcome import Outcome
+from joins.spec import JoinPath, JoinSpec, Policy
 
 if TYPE_CHECKING:
     import pyarrow as pa
@@ -58,8 +59,8 @@ def window_join(
     joined = result_frame(
         spark, with_path(spec), JoinControl(windows=windows, copied=window_backup is not None), windows, window_backup
     )
-    shown = unjoined or UNJOINED in spec.right.type.outcomes
-    hidden = ["late", "skipped", *spec.right.type.left_out, *(() if shown else (UNJOINED,))]
+    shown = unjoined or Outcome.UNJOINED in spec.right.type.outcomes
+    hidden = [Outcome.LATE, Outcome.SKIPPED, *spec.right.type.left_out, *(() if shown else (Outcome.UNJOINED,))]
     return joined.where(~joined.outcome.isin(hidden))
 
 
@@ -72,7 +73,7 @@ def lookup_join(spark: SparkSession, spec: JoinSpec) -> DataFrame:
     """
     assert spec.right.store, "raises SpecError for a join of another kind"
     rows = result_frame(spark, spec)
-    return rows.where(~rows.outcome.isin("skipped", *spec.right.type.left_out))
+    return rows.where(~rows.outcome.isin(Outcome.SKIPPED, *spec.right.type.left_out))
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,17 +23,18 @@ from deploy.jobfile.job import JoinJob
 from deploy.watch.hour.wait_curve import quantiles
 from joins.driven import DrivenJoin
 from joins.items import End, Rows
+from joins.outcome import RESULTS, Outcome
 from joins.plan.reader import JoinControl
 from joins.plan.start.copartition import with_path
 from joins.plan.wait_reasons import for_people
-from joins.spec import RESULTS, JoinSpec
+from joins.spec import JoinSpec
 from teacup.base.times import iso, written
 
 LEFTS = 1_000
 AT_ONCE = 20_000
 """Records of both sides per batch."""
 WITHIN_S = 60.0
-EXAMPLES = {"matched": 3, "unmatched": 3, "dead_letter": 2}
+EXAMPLES = {Outcome.MATCHED: 3, Outcome.UNMATCHED: 3, Outcome.DEAD_LETTER: 2}
 """The most rows shown of each outcome."""
 SHARES = (0.01, 0.5, 0.99)
 _WIDEST = 48
@@ -73,7 +74,7 @@ class Preview:
                 self.reasons[outcome, reason] += count
         results = rows.filter(pl.col("outcome").is_in(RESULTS))
         self.late += int(results["late"].sum())
-        matched = rows.filter(pl.col("outcome") == "matched")
+        matched = rows.filter(pl.col("outcome") == Outcome.MATCHED)
         self.apart_ms.append(matched["right_time"] - matched["left_time"])
         for outcome, most in EXAMPLES.items():
             shown = self.examples.setdefault(outcome, [])
@@ -83,8 +84,8 @@ class Preview:
     @property
     def match_rate(self) -> float | None:
         """The matched rows divided by all rows of left records; None if there are none."""
-        results = self.rows["matched"] + self.rows["unmatched"]
-        return self.rows["matched"] / results if results else None
+        results = sum(self.rows[outcome] for outcome in RESULTS)
+        return self.rows[Outcome.MATCHED] / results if results else None
 
 
 def joined(job: JoinJob, lefts: int = LEFTS, within_s: float = WITHIN_S) -> Preview:

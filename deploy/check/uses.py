@@ -27,8 +27,6 @@ WRITE = ("Write", "DescribeConfigs")
 WRITE_AND_READ = ("Read", "Write", "DescribeConfigs")
 """Also for topics whose offsets transactions commit, because Kafka requires the same for these."""
 
-SIDE_TOPICS = ("dead_letter", "late", "unmatched", "unjoined")
-
 
 @dataclass(frozen=True, slots=True)
 class Named:
@@ -114,7 +112,7 @@ def _inputs_and_outputs(job: JoinJob, operations: tuple[str, ...]) -> list[Named
     return [
         *(Named(f"{side}.topic", job.spec.side(side).topic, job.spec.kafka, operations) for side in ("left", "right")),
         Named("output.topic", output.topic, written, operations),
-        *side_outputs({name: getattr(output, name) for name in SIDE_TOPICS}, written, operations),
+        *side_outputs(output.side_topics, written, operations),
     ]
 
 

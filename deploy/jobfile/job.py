@@ -10,6 +10,7 @@ from typing import Annotated
 from dedup.identity import Identity
 from dedup.replay_range import DedupConfig
 from joins.lookup.feed.spec import FeedSpec
+from joins.outcome import SIDE_TOPICS
 from joins.spec import RECORDS_PER_BATCH, JoinSpec, OnDataLoss, Wait
 from teacup.base.errors import ExitCode
 from teacup.base.fields import Between, Count, local_folder
@@ -58,6 +59,12 @@ class Output:
     late: str | None = None
     unmatched: str | None = None
     unjoined: str | None = None
+
+    @property
+    def side_topics(self) -> dict[str, str]:
+        """The side topics that are named, by outcome."""
+        named = ((outcome, getattr(self, outcome)) for outcome in SIDE_TOPICS)
+        return {str(outcome): topic for outcome, topic in named if topic is not None}
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -25,7 +25,7 @@ from dedup.results import KafkaResults
 from deploy.check import samples
 from deploy.check.checks import POSITIONS, Checks, Retention
 from deploy.check.findings import Finding, TopicFacts, from_error
-from deploy.check.uses import SIDE_TOPICS, WRITE, WRITE_AND_READ, Named, first_bucket, side_outputs
+from deploy.check.uses import WRITE, WRITE_AND_READ, Named, first_bucket, side_outputs
 from deploy.checkpoint.join_checkpoint import Checkpoint, look_into
 from deploy.checkpoint.place import current
 from deploy.errors import CheckpointDriverMissing, CheckpointUnreadable
@@ -110,11 +110,10 @@ class JoinJobKind(JobKind):
         written = self._job.written_with
         reads_back = output.exactly_once or output.deduplicate is not None
         read = [Named(f"{side}.topic", spec.side(side).topic, spec.kafka) for side in join_kind_of(spec).inputs]
-        side_topics = {name: getattr(output, name) for name in SIDE_TOPICS}
         return [
             *read,
             Named("output.topic", output.topic, written, WRITE_AND_READ if reads_back else WRITE),
-            *side_outputs(side_topics, written),
+            *side_outputs(output.side_topics, written),
         ]
 
     def fields(self) -> Mapping[str, Mapping[str, str]]:

@@ -19,6 +19,7 @@ from deploy.watch.hour.wait_curve import BatchWaits
 from deploy.watch.measures import Effort, Measured
 from deploy.watch.timeliness import timeliness
 from joins.batch.stragglers import holders, stragglers
+from joins.outcome import RESULTS, Outcome
 from joins.read.summary import BucketSummary
 from joins.spec import JoinSpec, JoinType
 from teacup.base.times import iso, written
@@ -34,7 +35,7 @@ NO_ONE = -1
 ENOUGH = 1_000
 """How many left records without any match are worth a warning."""
 REASONS = (NO_CANDIDATE, NULL_KEY, RIGHT_STALLED, NO_LONGER_STORED)
-_SIDE_OUTCOMES = ("unjoined", "late", "skipped")
+_SIDE_OUTCOMES = (Outcome.UNJOINED, Outcome.LATE, Outcome.SKIPPED)
 
 
 @dataclass(slots=True)
@@ -93,8 +94,8 @@ class BatchReport:
     @property
     def match_rate(self) -> float | None:
         """Matched rows divided by all rows of left records, as joined; None if there are none."""
-        left = self.joined.get("matched", 0) + self.joined.get("unmatched", 0)
-        return self.joined.get("matched", 0) / left if left else None
+        left = sum(self.joined.get(outcome, 0) for outcome in RESULTS)
+        return self.joined.get(Outcome.MATCHED, 0) / left if left else None
 
     @property
     def behind_ms(self) -> int | None:
@@ -124,9 +125,9 @@ class BatchReport:
 
     def rare(self) -> list[str]:
         """Returns side outputs, and what the deduplicator did."""
-        counts = {**self.rows, "late": sum(self.late.values())}  # late left records have rows with other outcomes
+        counts = {**self.rows, Outcome.LATE: sum(self.late.values())}  # late left records have rows with other outcomes
         parts = [f"{outcome} {counts[outcome]:,}" for outcome in _SIDE_OUTCOMES if counts.get(outcome)]
-        dead = [(reason, count) for outcome, reason, count in self._by_reason() if outcome == "dead_letter"]
+        dead = [(reason, count) for outcome, reason, count in self._by_reason() if outcome == Outcome.DEAD_LETTER]
         parts += [f"dead letters ({reason}) {count:,}" for reason, count in sorted(dead) if count]
         if self.left_out:
             parts.append(f"left out by the type {self.left_out:,}")
@@ -184,7 +185,7 @@ class BatchReport:
         for outcome, reason, rows in self._by_reason():
             if rows:
                 yield measures.ROWS(rows, outcome=outcome, reason=reason)
-                if outcome == "dead_letter":
+                if outcome == Outcome.DEAD_LETTER:
                     yield measures.DEAD(rows, reason=reason)
         for topic, records in self.sent.items():
             yield measures.SENT(records, topic=topic)
@@ -202,20 +203,20 @@ class BatchReport:
 
     def _by_reason(self) -> Iterator[tuple[str, str, int]]:
         """Yields rows by outcome and reason. Only `null_key` and `tombstone` are reasons of several outcomes."""
-        reasons, unjoined = Counter(self.reasons), self.rows.get("unjoined", 0)
+        reasons, unjoined = Counter(self.reasons), self.rows.get(Outcome.UNJOINED, 0)
         keyless_right = unjoined - reasons[EXPIRED]
-        for outcome in ("matched", "late"):
+        for outcome in (Outcome.MATCHED, Outcome.LATE):
             yield outcome, "", self.rows.get(outcome, 0)
-        yield "unjoined", EXPIRED, reasons[EXPIRED]
-        yield "unjoined", NULL_KEY, keyless_right
+        yield Outcome.UNJOINED, EXPIRED, reasons[EXPIRED]
+        yield Outcome.UNJOINED, NULL_KEY, keyless_right
         for reason in REASONS:
-            yield "unmatched", reason, reasons[reason] - (keyless_right if reason == NULL_KEY else 0)
-        skipped = self.rows.get("skipped", 0)
+            yield Outcome.UNMATCHED, reason, reasons[reason] - (keyless_right if reason == NULL_KEY else 0)
+        skipped = self.rows.get(Outcome.SKIPPED, 0)
         if skipped:  # one side may skip what is a dead letter for the other
-            yield "skipped", TOMBSTONE, skipped
+            yield Outcome.SKIPPED, TOMBSTONE, skipped
             reasons[TOMBSTONE] -= skipped
         for reason in reasons.keys() - {EXPIRED, *REASONS}:
-            yield "dead_letter", measures.word(reason), reasons[reason]
+            yield Outcome.DEAD_LETTER, measures.word(reason), reasons[reason]
 
     def _deduplicator(self) -> dict[str, Any]:
         """Returns counts and changes of state in any worker; nothing while it is off."""
@@ -239,7 +240,7 @@ def gather(spec: JoinSpec, batches: Sequence[DeliveredBatch[BucketSummary]], sec
         seconds=seconds,
         at_ms=at_ms,
         read=_total(summary.read for summary in summaries),
-        rows=_total([joined, *_moved(refused, lambda of: (of.outcome, "dead_letter"))]),
+        rows=_total([joined, *_moved(refused, lambda of: (of.outcome, Outcome.DEAD_LETTER))]),
         reasons=_total([*(summary.reasons for summary in summaries), *_moved(refused, lambda of: (of.reason, of.why))]),
         joined=joined,
         late=_total(summary.late for summary in summaries),
@@ -296,9 +297,9 @@ def zeros(spec: JoinSpec) -> Iterator[Measured]:
     """Yields the counters that the reports of a join may have, as 0."""
     stored = spec.right.source.is_stored
     unmatched = [reason for reason in REASONS if stored or reason != NO_LONGER_STORED]
-    outcomes = [("matched", ""), *(("unmatched", reason) for reason in unmatched)]
+    outcomes: list[tuple[str, str]] = [(Outcome.MATCHED, ""), *((Outcome.UNMATCHED, reason) for reason in unmatched)]
     if not stored:
-        outcomes += [("late", ""), ("unjoined", EXPIRED), ("unjoined", NULL_KEY)]
+        outcomes += [(Outcome.LATE, ""), (Outcome.UNJOINED, EXPIRED), (Outcome.UNJOINED, NULL_KEY)]
         yield from (measures.RESTORED(0, source=source) for source in ("memory", "files", "log"))
     yield from measures.zeros(SIDES[:1] if stored else SIDES, outcomes)
 
@@ -319,12 +320,12 @@ class NothingMatched:
 
         rows, reasons   of one batch, by outcome and by reason
         """
-        if self._done or rows.get("matched"):
+        if self._done or rows.get(Outcome.MATCHED):
             self._done = True
             return
-        self._unmatched += rows.get("unmatched", 0)
+        self._unmatched += rows.get(Outcome.UNMATCHED, 0)
         self._reasons.update({reason: reasons.get(reason, 0) for reason in REASONS})
-        if self._unmatched <= ENOUGH or not rows.get("unmatched"):
+        if self._unmatched <= ENOUGH or not rows.get(Outcome.UNMATCHED):
             return
         spec = self._spec
         ours, theirs = spec.left, spec.right
@@ -346,7 +347,7 @@ def _waits(spec: JoinSpec, summaries: Sequence[BucketSummary], report: BatchRepo
     if not samples:
         return None
     right_ends = {p: facts.end for summary in summaries for p, facts in summary.facts.right.items()}
-    matched, unmatched = (report.joined.get(outcome, 0) for outcome in ("matched", "unmatched"))
+    matched, unmatched = (report.joined.get(outcome, 0) for outcome in RESULTS)
     small = 2 * report.records < spec.records_of_batch(len(summaries)) and not any(of.unread for of in samples)
     follows = small and spec.idle is Idle.ADVANCE
     return BatchWaits(

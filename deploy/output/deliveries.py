@@ -169,8 +169,7 @@ def forget_output_limits(spec: JoinSpec, output: Output) -> None:
 
 
 def _topics(output: Output) -> list[str]:
-    topics = (output.topic, output.dead_letter, output.late, output.unmatched, output.unjoined)
-    return [topic for topic in topics if topic is not None]
+    return [output.topic, *output.side_topics.values()]
 
 
 def _kafka(spec: JoinSpec, output: Output) -> dict[str, str]:

@@ -16,7 +16,7 @@ import numpy.typing as npt
 import polars as pl
 
 from joins.batch.handover import Handover
-from joins.spec import RESULTS
+from joins.outcome import RESULTS
 
 Offsets = npt.NDArray[np.int64]
 Bits = npt.NDArray[np.uint8]

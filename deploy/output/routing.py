@@ -41,9 +41,10 @@ import polars as pl
 from deploy.jobfile.job import Output
 from deploy.output.accounts import Accounts, Refused
 from joins.errors import NoDeadLetterTopic
+from joins.outcome import DESTINATIONS, RESULTS, SIDE_TOPICS, Outcome
 from joins.rows.frames import is_null, rows_where
 from joins.rows.outgoing import Outgoing, and_more, copies_of, position_of
-from joins.spec import UNJOINED, Format, JoinSpec
+from joins.spec import Format, JoinSpec
 from teacup.kafka.delivery.provenance import BatchTag, provenance
 from teacup.kafka.headers import EXPRESSION, LATE, LIMIT, SELECT_FAILED, SIZE, TOO_LARGE
 from teacup.kafka.records.limits import Headers, TopicLimits, record_bytes
@@ -177,7 +178,7 @@ class Router:
 
 
 def _are_unmatched(rows: pl.DataFrame) -> npt.NDArray[np.bool_]:
-    return (rows["outcome"] == "unmatched").to_numpy()
+    return (rows["outcome"] == Outcome.UNMATCHED).to_numpy()
 
 
 def refused(rows: pl.DataFrame, refusals: Sequence[Refusal]) -> list[Refused]:
@@ -201,7 +202,7 @@ def outgoing_results(spec: JoinSpec, output: Output, rows: pl.DataFrame, tag: Ba
     """Returns the record of each row; tag: its batch's tag."""
     rows = rows.hstack([pl.Series(HAS_RIGHT, ~is_null(rows["right_offset"]))])
     left, time = "", "left_time"
-    if UNJOINED in spec.right.type.outcomes:
+    if Outcome.UNJOINED in spec.right.type.outcomes:
         of_either = pl.select(pl.coalesce(rows["left_time"], rows["right_time"]).alias(_TIME)).to_series()
         rows = rows.hstack([pl.Series(HAS_LEFT, ~is_null(rows["left_offset"])), of_either])
         left, time = HAS_LEFT, _TIME
@@ -214,7 +215,7 @@ def outgoing_results(spec: JoinSpec, output: Output, rows: pl.DataFrame, tag: Ba
 def envelope(spec: JoinSpec) -> Text:
     """Returns the envelope of a row (`joins.rows.frames.ROW`, `HAS_RIGHT` and, of the type `full`, `HAS_LEFT`)."""
     left = _side(spec, "left")
-    if UNJOINED in spec.right.type.outcomes:
+    if Outcome.UNJOINED in spec.right.type.outcomes:
         left = _or_null(left, HAS_LEFT)
     right = (TextPiece("null"),) if spec.right.type.left_alone else _or_null(_side(spec, "right"), HAS_RIGHT)
     return (
@@ -269,16 +270,13 @@ class SideTopics:
 
     def route(self, rows: pl.DataFrame) -> None:
         """Writes rows that are about one record only: each outcome to its topic, if it has one."""
-        output, outcomes = self.output, rows["outcome"]
-        for outcome, topic in (
-            ("dead_letter", output.dead_letter),
-            ("late", output.late),
-            ("unjoined", output.unjoined),
-        ):
-            if topic is None and outcome != "dead_letter":
+        topics, outcomes = self.output.side_topics, rows["outcome"]
+        for outcome in SIDE_TOPICS:
+            topic = topics.get(outcome)
+            if outcome in RESULTS or (topic is None and outcome is not Outcome.DEAD_LETTER):
                 continue
             with_outcome = (outcomes == outcome).to_numpy()
-            for side in ("left", "right"):
+            for side in DESTINATIONS[outcome].copied:
                 about = rows_where(rows, with_outcome & ~is_null(rows[f"{side}_offset"]))
                 if not len(about):
                     continue
@@ -293,7 +291,8 @@ class SideTopics:
     def refuse(self, rows: pl.DataFrame, refusals: Sequence[Refusal]) -> None:
         """Writes dead letters about rows (`joins.rows.frames.ROW`) that cannot be written."""
         about = rows[[refusal.index for refusal in refusals]].with_columns(
-            outcome=pl.lit("dead_letter"), reason=pl.Series([refusal.reason for refusal in refusals], dtype=pl.String)
+            outcome=pl.lit(str(Outcome.DEAD_LETTER)),
+            reason=pl.Series([refusal.reason for refusal in refusals], dtype=pl.String),
         )
         if self.output.dead_letter is None:
             first = refusals[0]

@@ -18,8 +18,8 @@ import polars as pl
 
 from deploy.jobfile.job import Select
 from joins.items import C, Item, Rows
+from joins.outcome import RESULTS
 from joins.rows.frames import in_chunks
-from joins.spec import RESULTS
 from teacup.spark.errors import SessionRefused
 
 if TYPE_CHECKING:
@@ -49,7 +49,7 @@ def with_selected(
         "value": f"cast({select.value} as binary)",
         "headers": f"array({headers})" if headers else none,
     }
-    tried = partial(_tried, frame.sparkSession, f"outcome in {results}")
+    tried = partial(_tried, frame.sparkSession, f"outcome in {tuple(map(str, results))}")
     columns = (tried(expressions[part]).alias(f"out_{part}") for part in PARTS)
     return frame.select("*", *columns)
 

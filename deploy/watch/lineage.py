@@ -40,6 +40,7 @@ from openlineage.client.uuid import generate_new_uuid
 from deploy.jobfile.job import LineageTo
 from deploy.watch import measures
 from deploy.watch.listener import About, Quiet, Report
+from joins.outcome import RESULTS
 from teacup.base.errors import ExitCode
 from teacup.base.now import wall_ms
 from teacup.base.times import iso
@@ -102,7 +103,7 @@ class Lineage(Quiet):
                 self._rows -= int(measured.value)
             elif measured.metric == measures.ROWS:
                 labels = dict(zip(measured.metric.labels, measured.labels, strict=True))
-                self._rows += int(measured.value) if labels["outcome"] in ("matched", "unmatched", "written") else 0
+                self._rows += int(measured.value) if labels["outcome"] in (*RESULTS, "written") else 0
         if self._clock() - self._reported_s >= self._to.every_ms / 1000:
             self._reported_s = self._clock()
             self._tell(RunState.RUNNING)

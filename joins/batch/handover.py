@@ -18,7 +18,7 @@ from typing import Any
 from joins.batch.state import BatchPlan
 from joins.errors import SpecChanged
 from joins.spec import IDENTITY, IDENTITY_IF_SET, OF_RIGHT, JoinPath, JoinSpec
-from teacup.base.plain import of_plain, plain
+from teacup.base.fields import of_plain, plain
 
 FORMAT = 2
 

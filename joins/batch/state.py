@@ -24,7 +24,7 @@ from joins.batch.rules import earliest_left, earliest_right, right_watermark
 from joins.errors import SpecChanged
 from joins.spec import IDENTITY_IF_SET, BothSides, JoinPath, JoinSpec, Right
 from joins.spec_base import Wording, check_identity, in_python
-from teacup.base.plain import of_plain, plain
+from teacup.base.fields import of_plain, plain
 from teacup.kafka.log.losses import Epochs
 
 FORMAT = 9

@@ -19,6 +19,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from joins.errors import DataLoss
+from joins.outcome import Outcome
 from joins.rows.frames import OWN_KEY, RECORD, Bools, constant, empty_rows, frame_of, rows_about
 from joins.spec import Format, Side
 from teacup.base.times import LATEST_MS, UNLIMITED_MS
@@ -34,9 +35,6 @@ from teacup.kafka.headers import (
 from teacup.kafka.records.framed import schema_ids
 from teacup.kafka.records.json_fields import JsonFields, json_fields, text_of
 from teacup.kafka.records.record import LOG_APPEND_TIME, ceilings, valid, valid_or_null
-
-SKIPPED = "skipped"
-"""The outcome of records that their side skips; they are only counted."""
 
 RAW, UNREADABLE = "raw", "unreadable"
 """Extra columns of a batch with decoded values: the original bytes, and why there is no JSON."""
@@ -125,10 +123,10 @@ def parse(
         bad = reason.is_not_null()
         if RAW in batch.schema.names:
             as_read = as_read.with_columns(pl.Series("value", batch.column(RAW)))
-        dead = rows_about(name, as_read.filter(bad), "dead_letter", reason.filter(bad), late=False)
+        dead = rows_about(name, as_read.filter(bad), Outcome.DEAD_LETTER, reason.filter(bad), late=False)
         if side.tombstones == "skip":
             skipped = (pl.col("reason") == TOMBSTONE).fill_null(value=False)
-            dead = dead.with_columns(outcome=pl.when(skipped).then(pl.lit(SKIPPED)).otherwise("outcome"))
+            dead = dead.with_columns(outcome=pl.when(skipped).then(pl.lit(str(Outcome.SKIPPED))).otherwise("outcome"))
         frame, proves = frame.filter(~bad), proves[(~bad).to_numpy()]
     late = pl.Series(frame["time"].to_numpy() < watermark_before_ms)
     appended = not side.payload_time and len(kinds) > 0 and kinds[0].as_py() == LOG_APPEND_TIME

@@ -15,6 +15,7 @@ import numpy.typing as npt
 import polars as pl
 
 from joins.batch.ticket import Ticket
+from joins.outcome import Outcome
 from joins.rows.frames import I64, is_null, rows_at
 
 BOUNDS_MS = (
@@ -84,7 +85,7 @@ class WaitSample:
             )  # the middle one of each group, as it represents the group best
             self.pairs += [(*pair, every) for pair in some.rows()]
         if alone.any():
-            self._add(self.missed, rows["key"], rows["left_time"], (rows["outcome"] == "unmatched").to_numpy())
+            self._add(self.missed, rows["key"], rows["left_time"], (rows["outcome"] == Outcome.UNMATCHED).to_numpy())
 
     def _add(
         self, samples: list[tuple[int, int]], keys: pl.Series, times: pl.Series, sampled: npt.NDArray[np.bool_]

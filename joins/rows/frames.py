@@ -20,6 +20,7 @@ import numpy.typing as npt
 import polars as pl
 import pyarrow as pa
 
+from joins.outcome import Outcome
 from joins.spec import OTHER
 
 I64 = npt.NDArray[np.int64]
@@ -95,9 +96,7 @@ ROW = pl.Schema(
 """One row to write; the columns of a side without a record are null.
 
 key      the join key; left_key and right_key are the records' own
-outcome  matched | unmatched (left without right) | unjoined (right that appears in no output row and never will)
-         | dead_letter (a record of either side that cannot take part) | late (a copy of a late right record)
-         | skipped (a tombstone of a side that skips them)
+outcome  one of `joins.outcome.Outcome`
 reason   of unmatched, unjoined, dead_letter and skipped rows: one of `teacup.kafka.headers`
 late     the row's record came later than its disorder allows
 """
@@ -118,7 +117,7 @@ def side_columns(records: pl.DataFrame) -> dict[str, str]:
 
 
 def rows_about(
-    side: str, records: pl.DataFrame, outcome: str, reason: str | pl.Series | None, late: pl.Series | bool
+    side: str, records: pl.DataFrame, outcome: Outcome, reason: str | pl.Series | None, late: pl.Series | bool
 ) -> pl.DataFrame:
     """Makes rows that carry records of one side only; the other side's columns are null."""
     count = len(records)

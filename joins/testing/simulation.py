@@ -24,6 +24,7 @@ from joins.batch.facts import BucketFacts
 from joins.batch.state import BatchPlan
 from joins.batch.ticket import Ticket
 from joins.errors import ClockBehind
+from joins.outcome import Outcome
 from joins.plan.clock_checks import PlanClock
 from joins.plan.readable import list_ends
 from joins.plan.reader import JoinControl
@@ -332,11 +333,11 @@ class Simulation(BothSides[SimulatedLog]):
             if row["outcome"] in self.spec.right.type.outcomes:
                 self.run.results.append(Result(*left, *right, row["outcome"], row["reason"]))
             match row["outcome"]:
-                case "matched" | "unmatched":
+                case Outcome.MATCHED | Outcome.UNMATCHED:
                     self.run.newest_left_ms = max(self.run.newest_left_ms, row["left_time"])
-                case "unjoined":
+                case Outcome.UNJOINED:
                     self.run.unjoined.append(right)
-                case "dead_letter":
+                case Outcome.DEAD_LETTER:
                     self.run.dead.append(("left", *left) if left[0] is not None else ("right", *right))
             if row["late"]:
                 self.run.late.append(("left", *left) if left[0] is not None else ("right", *right))

@@ -25,6 +25,7 @@ import pyarrow as pa
 from joins.batch.facts import BucketFacts, low_end
 from joins.batch.state import Bucket, rebuild_from
 from joins.batch.ticket import Ticket
+from joins.outcome import Outcome
 from joins.read.batch_reader import BatchReader, GiveBack, OpenRange, Read, from_log
 from joins.read.parse import ParsedBatch
 from joins.read.summary import BucketSummary, Newest
@@ -197,13 +198,13 @@ class BatchJoin:
         yield from in_chunks(taken.dead)
         records = taken.records
         if taken.late.any():
-            yield from in_chunks(rows_about("right", rows_where(records, taken.late), "late", None, late=True))
+            yield from in_chunks(rows_about("right", rows_where(records, taken.late), Outcome.LATE, None, late=True))
         no_key = is_null(records["key"])
         expired = (records["time"].to_numpy() < self._bucket.expiry_ms) & ~no_key
         for leaving, reason in ((no_key, NULL_KEY), (expired, EXPIRED)):
             if leaving.any():
                 late = taken.late.filter(pl.Series(leaving))
-                rows = rows_about("right", rows_where(records, leaving), "unjoined", reason, late)
+                rows = rows_about("right", rows_where(records, leaving), Outcome.UNJOINED, reason, late)
                 yield from in_chunks(rows)
         gone = no_key | expired
         staying = rows_where(records, ~gone) if gone.any() else records

@@ -19,6 +19,7 @@ import numpy as np
 import numpy.typing as npt
 import polars as pl
 
+from joins.outcome import Outcome
 from joins.rows.frames import (
     I64,
     RECORD,
@@ -41,7 +42,8 @@ from teacup.kafka.headers import EXPIRED, NO_CANDIDATE, NULL_KEY, RIGHT_STALLED
 
 REASONS = (None, NO_CANDIDATE, NULL_KEY, RIGHT_STALLED)
 """Why a left record has no right record; None if it has one."""
-_REASONS, _OUTCOMES = pl.Series(REASONS), pl.Series(["unmatched" if reason else "matched" for reason in REASONS])
+_REASONS = pl.Series(REASONS)
+_OUTCOMES = pl.Series([str(Outcome.UNMATCHED if reason else Outcome.MATCHED) for reason in REASONS])
 
 TIER = 4  # neighbours are merged unless the older is at least TIER times as large as the younger ones together
 
@@ -217,7 +219,7 @@ def _in_order_of_time(slices: list[Slice], from_ms: int, below_ms: int) -> Picks
 
 def _about_unjoined(slices: list[Slice], picks: Picks) -> Iterator[pl.DataFrame]:
     for start, end in cuts(_right_bytes(slices, picks)):
-        yield rows_about("right", _gathered(slices, picks[start:end]), "unjoined", EXPIRED, late=False)
+        yield rows_about("right", _gathered(slices, picks[start:end]), Outcome.UNJOINED, EXPIRED, late=False)
 
 
 def _right_bytes(slices: list[Slice], picks: Picks) -> I64:

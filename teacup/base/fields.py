@@ -31,7 +31,11 @@ from functools import cache
 from numbers import Integral, Real
 from pathlib import Path
 from types import NoneType, UnionType
-from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
+from typing import Annotated, Any, Literal, TypeVar, Union, get_args, get_origin, get_type_hints
+
+import msgspec
+
+T = TypeVar("T")
 
 LONGEST_SHOWN = 80
 INT64_MAX = 2**63 - 1
@@ -263,3 +267,13 @@ def local_folder(checkpoint: str) -> Path | None:
     if scheme is None:
         return Path(checkpoint)
     return Path(checkpoint[scheme.end() :]) if scheme[1].lower() == "file" else None
+
+
+def plain(value: object) -> Any:
+    """Returns a dataclass or a `msgspec.Struct` as dicts, lists, texts and numbers; equal values in equal order."""
+    return msgspec.to_builtins(value, str_keys=True, order="deterministic")
+
+
+def of_plain(kind: type[T], value: Any) -> T:
+    """Returns what `plain` was given. Raises `ValueError`, with the path, if it is not of this kind."""
+    return msgspec.convert(value, kind, str_keys=True)

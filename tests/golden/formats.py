@@ -27,7 +27,7 @@ from joins.lookup.feed.spec import Fed, FedRange
 from joins.lookup.unjoined.expired import FORMAT as VERDICTS_FORMAT
 from joins.lookup.unjoined.expired import RightSlice, Share, Snapshot, Verdicts
 from joins.spec import JoinSpec, Right, Side
-from teacup.base.plain import of_plain, plain
+from teacup.base.fields import of_plain, plain
 from teacup.kafka.delivery.receipt import FORMAT as RECEIPT_FORMAT
 from teacup.kafka.delivery.receipt import Receipt
 from teacup.kafka.errors import ReceiptRefused

@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 
 from deploy.inspection.audit.judging.compare import Judgement, compare
 from deploy.inspection.audit.judging.database import AuditTables
-from deploy.inspection.audit.judging.scope import SIDE_TOPICS, AuditScope, LeftSpan, RightSpan
+from deploy.inspection.audit.judging.scope import AuditScope, LeftSpan, RightSpan
 from deploy.inspection.audit.plan_history import plan_history_of
 from deploy.inspection.audit.records import SHIFT, TABLES, SideTable, copies_of, rows_of
 from deploy.inspection.audit.shown_late import ShownLate
@@ -22,6 +22,7 @@ from deploy.jobfile.job import Output
 from deploy.output.accounts import Accounts
 from deploy.output.routing import SideTopics, outgoing_results
 from joins.batch.state import BatchPlan
+from joins.outcome import SIDE_TOPICS
 from joins.rows.frames import ROW, is_null, rows_where
 from joins.rows.outgoing import Outgoing
 from joins.spec import JoinPath, JoinSpec, Policy

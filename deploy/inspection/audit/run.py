@@ -31,7 +31,7 @@ from deploy.inspection.audit.judging.database import AuditTables
 from deploy.inspection.audit.judging.scope import AuditScope, LeftSpan, RightSpan
 from deploy.inspection.audit.plan_history import PlanHistory, plan_history_of
 from deploy.inspection.audit.records import SAMPLES, TABLES
-from deploy.inspection.audit.scan import Plan, Tables, Writers, plan, side_topics
+from deploy.inspection.audit.scan import Plan, Tables, Writers, plan
 from deploy.jobfile.job import JoinJob
 from deploy.output.ours import origins_of
 from joins.batch.handover import Handover
@@ -175,7 +175,7 @@ def scope_of(job: JoinJob, history: PlanHistory, found: Plan, earlier: Earlier, 
         lookup=lookup,
         forgets=spec.right.source.forgets,
         output=output.topic,
-        topics=side_topics(job),
+        topics=job.output.side_topics,
         left=left,
         right=right,
         complete={role: topic.complete for role, topic in (*found.copies.items(), ("output", found.output))},

@@ -24,12 +24,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
-from deploy.inspection.audit.judging.scope import SIDE_TOPICS
 from deploy.inspection.audit.plan_history import PlanHistory
 from deploy.inspection.audit.records import Rewriting, SideTable, copies_of, rows_of, spot_of
 from deploy.inspection.audit.shown_late import ShownLate
 from deploy.jobfile.job import JoinJob
 from deploy.output.ours import copies_of_others, rows_by, rows_of_others
+from joins.outcome import Outcome
 from joins.plan.log_checks import is_compacted
 from joins.read.deserialize import SideReader
 from joins.read.side_log import side_log
@@ -98,19 +98,13 @@ class Plan:
         return sum(topic.offsets for topic in (self.left, self.right, self.output, *self.copies.values()))
 
 
-def side_topics(job: JoinJob) -> dict[str, str]:
-    """Returns the side topics of a job, by role."""
-    named = {role: getattr(job.output, role) for role in SIDE_TOPICS}
-    return {role: topic for role, topic in named.items() if topic is not None}
-
-
 def plan(job: JoinJob, history: PlanHistory, from_ms: int, to_ms: int, now_ms: int) -> Plan:
     """Looks at the topics, after the checkpoint was read; raises `KafkaIOError`."""
     spec = job.spec
     kafka = committed_only(job.written_with)
     early_ms = from_ms - spec.right.before_ms - spec.right.after_ms - spec.max_future_skew_ms
     output = _written(job.output.topic, kafka, early_ms)
-    copies = {role: _written(topic, kafka, early_ms) for role, topic in side_topics(job).items()}
+    copies = {role: _written(topic, kafka, early_ms) for role, topic in job.output.side_topics.items()}
     ceiling_ms = now_ms + spec.max_future_skew_ms
     left = _read(spec, spec.left, (from_ms, to_ms), ceiling_ms, history.done)
     earliest_ms = min(from_ms - spec.right.before_ms, from_ms) - spec.right.disorder_ms
@@ -207,9 +201,9 @@ class Tables:
         )
         topics = (spec.left.topic, spec.right.topic)
         of_copies = partial(copies_of_others, origins=self._writers.origins, topics=topics)
-        of_whom = {"unmatched": of_rows}
+        of_whom = {str(Outcome.UNMATCHED): of_rows}
         if spec.right.source.is_stored:
-            of_whom["unjoined"] = partial(copies_of_others, origins=None, topics=topics)
+            of_whom[Outcome.UNJOINED] = partial(copies_of_others, origins=None, topics=topics)
         again = self._writers.again
         make_rows = partial(rows_of, texts=envelopes, origin=self._writers.origin, again=again)
         written = [("rows", found.output, make_rows, of_rows)]
@@ -259,7 +253,7 @@ class Tables:
             self._now_ms,
             self._sample,
             texts=job.output.select is None,
-            copies=bool(side_topics(job)),
+            copies=bool(job.output.side_topics),
         )
         shown = ShownLate(spec.outliers, side.disorder_ms) if name == "right" and not strays else None
         stretch = self._course.of(name, partition)

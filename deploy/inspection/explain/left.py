@@ -17,7 +17,7 @@ from deploy.inspection.explain.inputs import NoRecord
 from deploy.inspection.explain.model import (
     BatchRead,
     LeftAnswer,
-    Outcome,
+    RecordState,
     RowsFound,
     Written,
     limit_of,
@@ -31,6 +31,7 @@ from deploy.inspection.explain.written import Ended
 from joins.batch.facts import BucketFacts, RangeFacts
 from joins.batch.rules import earliest_right, latest_right
 from joins.explain import UNREAD, BatchSpan, Candidate, MatchReason, Position, SideRecord, Visibility, judge
+from joins.outcome import Outcome
 from joins.plan.readable import EndOffsets
 from joins.plan.wait_reasons import LeftWaits, why_left_waits
 from joins.rows.buckets import buckets_of
@@ -68,13 +69,13 @@ class LeftAnswers:
         if brief:
             return answer
         answer = replace(answer, receipt=self._receipt(answer.bucket))
-        if outcome is Outcome.HELD:
+        if outcome is RecordState.HELD:
             answer = replace(answer, waits=self._waits(read))
         if record.dead is None and record.key is not None and record.time_ms is not None:
             candidates, searched = self._candidates(answer)
             answer = replace(answer, candidates=tuple(candidates), searched=searched)
             answer = replace(answer, remedy=self._remedy(answer))
-        if outcome is Outcome.UNKNOWN:
+        if outcome is RecordState.UNKNOWN:
             answer = self._deduced(answer)
         return answer
 
@@ -82,7 +83,7 @@ class LeftAnswers:
         """Returns the settings with which it would have waited for the nearest right record that came too late."""
         later = [candidate.record for candidate in ranked(answer) if candidate.match_reason is MatchReason.READ_LATER]
         left_ms, spec = answer.record.time_ms, self._spec
-        if answer.outcome is not Outcome.UNMATCHED or not later or left_ms is None or answer.limit is None:
+        if answer.outcome is not RecordState.UNMATCHED or not later or left_ms is None or answer.limit is None:
             return None
         right = later[0]
         reached = reaching_back(spec, left_ms, self._of.plans.looks(*right.position))
@@ -134,21 +135,25 @@ class LeftAnswers:
 
     def _outcome(
         self, record: SideRecord, read: BatchRead, rows: RowsFound, copies: Sequence[Written]
-    ) -> tuple[Outcome, str | None]:
+    ) -> tuple[RecordState, str | None]:
         if rows.found:
             matched = any(row.right is not None for row in rows.found)
             reason = next((row.reason for row in rows.found if row.reason is not None), None)
-            return (Outcome.MATCHED, None) if matched else (Outcome.UNMATCHED, reason or self._why_alone(record, read))
+            return (
+                (RecordState.MATCHED, None)
+                if matched
+                else (RecordState.UNMATCHED, reason or self._why_alone(record, read))
+            )
         dead = next((copy.reason for copy in copies if copy.outcome == "dead_letter"), record.dead)
         if read.batches.unread:
-            return Outcome.HELD, record.dead
+            return RecordState.HELD, record.dead
         if dead is not None:
             return outcome_of_dead(self._spec.left, dead), dead
         if read.batches.skipped:
-            return Outcome.SKIPPED, None
+            return RecordState.SKIPPED, None
         if read.plan is not None and read.after is None:
-            return Outcome.UNDER_WAY, None
-        return Outcome.UNKNOWN, None
+            return RecordState.UNDER_WAY, None
+        return RecordState.UNKNOWN, None
 
     def _why_alone(self, record: SideRecord, read: BatchRead) -> str | None:
         """Returns why a row is unmatched, if it does not say so itself and the plan does."""
@@ -198,7 +203,7 @@ class LeftAnswers:
         assert record.key is not None
         low, high = earliest_right(spec.right, record.time_ms), latest_right(spec.right, record.time_ms)
         near = min(max(NEAR_MS, 2 * spec.span_ms), 10 * max(spec.right.before_ms + spec.right.after_ms, NEAR_MS))
-        matched = answer.outcome is Outcome.MATCHED
+        matched = answer.outcome is RecordState.MATCHED
         zones = [(low, high)] if matched else [(low, high), (high + 1, high + near), (low - near, low - 1)]
         direct = spec.is_direct
         own = [p for p in right.ends if p == record.partition] if direct else sorted(right.ends)
@@ -268,7 +273,7 @@ class LeftAnswers:
         judged = self._spec.right.source.right_is_judged
         expiry_ms = read.before.expiry_ms if read.before is not None and answer.ours and judged else None
         late = answer.late if judged else False
-        visible = UNREAD if answer.outcome is Outcome.HELD else batches
+        visible = UNREAD if answer.outcome is RecordState.HELD else batches
         passage = Visibility(visible, expiry_ms, late, self._spec.is_direct)
         in_rows = {row.right for row in answer.rows.found if row.right is not None} if answer.rows.found else None
         return judge(self._spec, record, rights, passage, in_rows)
@@ -320,9 +325,9 @@ class LeftAnswers:
             )
         else:
             deduced = self._by_plans(answer)
-            if deduced.outcome in self._spec.right.type.left_out:
+            if deduced.outcome.value in self._spec.right.type.left_out:
                 self._of.note(f"it has no row: `type: {self._spec.right.type}` leaves {deduced.outcome} records out")
-            elif deduced.outcome is not Outcome.UNKNOWN or not self._spec.right.type.left_out:
+            elif deduced.outcome is not RecordState.UNKNOWN or not self._spec.right.type.left_out:
                 self._of.note(f"it has no row in {output}, and should have one: batch {answer.number} is done")
         return self._by_plans(answer)
 
@@ -331,10 +336,10 @@ class LeftAnswers:
         if answer.read.after is None:
             return answer
         if any(candidate.match_reason is MatchReason.WON for candidate in answer.candidates):
-            return replace(answer, outcome=Outcome.MATCHED)
+            return replace(answer, outcome=RecordState.MATCHED)
         if any(candidate.match_reason is MatchReason.UNKNOWN for candidate in answer.candidates):
             return answer
-        return replace(answer, outcome=Outcome.UNMATCHED, reason=self._why_alone(answer.record, answer.read))
+        return replace(answer, outcome=RecordState.UNMATCHED, reason=self._why_alone(answer.record, answer.read))
 
     def _is_ours(self, rows: RowsFound) -> bool:
         return all(row.batch is None or row.batch.origin == self._of.origin for row in rows.found)
@@ -347,8 +352,9 @@ class LeftAnswers:
 def _copied_left(record: SideRecord, rows: RowsFound) -> list[str]:
     """Returns the side topics that may have a copy of a left record. Dead letters have no rows."""
     if not rows.found:
-        return ["dead_letter"] if record.dead is not None or record.late_by_ms == 0 else ["dead_letter", "late"]
-    return ["late"] if any(row.late for row in rows.found) else []
+        may_be_late = record.dead is None and record.late_by_ms != 0
+        return [Outcome.DEAD_LETTER, *([Outcome.LATE] if may_be_late else [])]
+    return [Outcome.LATE] if any(row.late for row in rows.found) else []
 
 
 def _partition_of(record: SideRecord, partitions: int) -> int:

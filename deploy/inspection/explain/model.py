@@ -70,7 +70,7 @@ def limit_of(spec: JoinSpec, read: BatchRead) -> Limit | None:
     return left_limit(spec, read.before.known_watermark_ms, read.after.watermark_ms, read.before.give_up_ms)
 
 
-class Outcome(StrEnum):
+class RecordState(StrEnum):
     """What became of a record: of a left one the first seven, of a right one all but the first two and `held`."""
 
     MATCHED = "matched"
@@ -86,9 +86,9 @@ class Outcome(StrEnum):
     UNREAD = "unread"
 
 
-def outcome_of_dead(side: Side, reason: str) -> Outcome:
+def outcome_of_dead(side: Side, reason: str) -> RecordState:
     """Returns the outcome of a record that takes no part."""
-    return Outcome.SKIPPED if reason == TOMBSTONE and side.tombstones == "skip" else Outcome.DEAD_LETTER
+    return RecordState.SKIPPED if reason == TOMBSTONE and side.tombstones == "skip" else RecordState.DEAD_LETTER
 
 
 @dataclass(frozen=True, slots=True)
@@ -119,7 +119,7 @@ class LeftAnswer:
     """
 
     record: SideRecord
-    outcome: Outcome
+    outcome: RecordState
     reason: str | None = None
     rows: RowsFound = RowsFound()
     copies: tuple[Written, ...] = ()
@@ -154,7 +154,7 @@ class RightAnswer:
     """What became of a right record, and why; lefts: the left records of its key that may match, nearest first."""
 
     record: SideRecord
-    outcome: Outcome
+    outcome: RecordState
     reason: str | None = None
     copies: tuple[Written, ...] = ()
     read: BatchRead = BatchRead(BatchSpan())

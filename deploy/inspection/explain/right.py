@@ -9,7 +9,7 @@ from deploy.inspection.explain.left import NEAR_MS, LeftAnswers
 from deploy.inspection.explain.model import (
     BatchRead,
     LeftAnswer,
-    Outcome,
+    RecordState,
     RightAnswer,
     RowsFound,
     Written,
@@ -19,6 +19,7 @@ from deploy.inspection.explain.sources import Sources
 from joins.batch.rules import earliest_left, latest_left
 from joins.errors import SpecChanged
 from joins.explain import Candidate, MatchReason, Position, SideRecord
+from joins.outcome import Outcome
 from teacup.base.times import LATEST_MS
 
 MOST_LEFTS = 5
@@ -57,8 +58,8 @@ class RightAnswers:
                 lefts.append((answer, candidate))
         copies = self._of.copies("right", record, self._copied_right(record, lefts), read)
         outcome, reason, expiry_ms = self._outcome_of_right(record, read, copies, lefts, notes)
-        if unsure and outcome in (Outcome.IN_WINDOW, Outcome.UNJOINED) and not copies:
-            outcome, reason = Outcome.UNKNOWN, None
+        if unsure and outcome in (RecordState.IN_WINDOW, RecordState.UNJOINED) and not copies:
+            outcome, reason = RecordState.UNKNOWN, None
         return RightAnswer(record, outcome, reason, copies, read, expiry_ms, tuple(lefts), more, searched, tuple(notes))
 
     def _rows_with(self, record: SideRecord) -> RowsFound:
@@ -77,8 +78,8 @@ class RightAnswers:
         joined = any(candidate.match_reason is MatchReason.WON for _, candidate in lefts)
         return [
             *(["dead_letter"] if lookup and not joined else []),
-            *(["late"] if record.late_by_ms != 0 and not lookup else []),
-            *(["unjoined"] if not joined else []),
+            *([Outcome.LATE] if record.late_by_ms != 0 and not lookup else []),
+            *([Outcome.UNJOINED] if not joined else []),
         ]
 
     def _lefts_of(self, record: SideRecord) -> tuple[list[SideRecord], tuple[int, int]]:
@@ -109,35 +110,35 @@ class RightAnswers:
         copies: Sequence[Written],
         lefts: Sequence[tuple[LeftAnswer, Candidate]],
         notes: list[str],
-    ) -> tuple[Outcome, str | None, int | None]:
+    ) -> tuple[RecordState, str | None, int | None]:
         dead = next((copy.reason for copy in copies if copy.outcome == "dead_letter"), record.dead)
-        unjoined = next((copy.reason for copy in copies if copy.outcome == "unjoined"), None)
+        unjoined = next((copy.reason for copy in copies if copy.outcome == Outcome.UNJOINED), None)
         if any(candidate.match_reason is MatchReason.WON for _, candidate in lefts):
-            return Outcome.JOINED, None, None
+            return RecordState.JOINED, None, None
         if dead is not None:
             return outcome_of_dead(self._spec.right, dead), dead, None
         if unjoined is not None:
-            return Outcome.UNJOINED, unjoined, None
+            return RecordState.UNJOINED, unjoined, None
         if self._spec.right.source.is_stored:
             self._verdict_note(record, notes)
-            return Outcome.UNKNOWN, None, None
+            return RecordState.UNKNOWN, None, None
         if read.batches.unread:
-            return Outcome.UNREAD, None, None
+            return RecordState.UNREAD, None, None
         if read.batches.skipped:
-            return Outcome.SKIPPED, None, None
+            return RecordState.SKIPPED, None, None
         if record.key is None:
-            return Outcome.UNJOINED, "null_key", None
+            return RecordState.UNJOINED, "null_key", None
         state = self._of.plans.state or self._of.plans.newest
         bucket = (
             None if state is None else next((b for b in state.buckets.values() if record.partition in b.right), None)
         )
         if bucket is None or record.time_ms is None:
-            return Outcome.UNKNOWN, None, None
+            return RecordState.UNKNOWN, None, None
         if record.time_ms >= bucket.expiry_ms:
-            return Outcome.IN_WINDOW, None, bucket.expiry_ms
+            return RecordState.IN_WINDOW, None, bucket.expiry_ms
         if any(candidate.match_reason is MatchReason.UNKNOWN for _, candidate in lefts):
-            return Outcome.UNKNOWN, None, bucket.expiry_ms
-        return Outcome.UNJOINED, "expired", bucket.expiry_ms
+            return RecordState.UNKNOWN, None, bucket.expiry_ms
+        return RecordState.UNJOINED, "expired", bucket.expiry_ms
 
     def _verdict_note(self, record: SideRecord, notes: list[str]) -> None:
         """Lookup join: notes how far `teacup unjoined` has come."""

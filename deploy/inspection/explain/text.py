@@ -13,7 +13,7 @@ from dataclasses import dataclass
 
 from datadelay.watermark import UNKNOWN
 from deploy.inspection.explain.as_json import Answer, ranked, written_key
-from deploy.inspection.explain.model import Gone, KeyAnswer, LeftAnswer, Outcome, RightAnswer
+from deploy.inspection.explain.model import Gone, KeyAnswer, LeftAnswer, RecordState, RightAnswer
 from joins.batch.rules import earliest_left, earliest_right, latest_left, latest_right
 from joins.explain import Candidate, MatchReason, SideRecord, preference
 from joins.plan.wait_reasons import Cause
@@ -92,7 +92,7 @@ class Words:
         yield self._record("left", answer.record)
         yield f"  {self._became(answer)}{self._rows(answer)}"
         yield from (f"  {line}" for line in self._batch(answer))
-        if answer.outcome is Outcome.HELD:
+        if answer.outcome is RecordState.HELD:
             yield f"  {self._waits(answer)}"
         yield from self._candidates(answer)
         yield from (f"  not known: {note}" for note in answer.notes)
@@ -129,20 +129,20 @@ class Words:
     def _became(self, answer: LeftAnswer) -> str:
         late = ", late" if answer.late else ""
         match answer.outcome:
-            case Outcome.HELD if answer.record.dead is not None:
+            case RecordState.HELD if answer.record.dead is not None:
                 return f"not read yet; it will be a dead letter ({answer.record.dead})"
-            case Outcome.HELD:
+            case RecordState.HELD:
                 return "not decided yet: no batch has read it"
-            case Outcome.UNDER_WAY:
+            case RecordState.UNDER_WAY:
                 return f"not decided yet: batch {answer.read.plan.number if answer.read.plan else ''} is under way"
-            case Outcome.SKIPPED if answer.reason is not None:
+            case RecordState.SKIPPED if answer.reason is not None:
                 return f"{answer.outcome}{_because(answer.reason)}"
-            case Outcome.SKIPPED if answer.moved_from is not None:
+            case RecordState.SKIPPED if answer.moved_from is not None:
                 when = f"before `teacup move` or `teacup rewind`, by checkpoint {answer.moved_from}"
                 return f"joined {when}; nothing of it was found"
-            case Outcome.SKIPPED:
+            case RecordState.SKIPPED:
                 return "never read: it lies before the offset at which this checkpoint began (`start`)"
-            case Outcome.UNKNOWN:
+            case RecordState.UNKNOWN:
                 return "what became of it is not known"
             case _:
                 return f"{answer.outcome}{_because(answer.reason)}{late}"
@@ -165,7 +165,7 @@ class Words:
     def _batch(self, answer: LeftAnswer) -> Iterator[str]:
         """Says what the join knew, and which receipt covers the row."""
         number, read = answer.number, answer.read
-        if number is None or answer.outcome is Outcome.HELD:
+        if number is None or answer.outcome is RecordState.HELD:
             return
         about_ms = answer.record.time_ms
         receipt = ""
@@ -244,7 +244,7 @@ class Words:
             at = "no time" if candidate.record.time_ms is None else _time(candidate.record.time_ms, record.time_ms)
             where = _at(spec.right.topic, candidate.record.position)
             match_reason = self._why(answer, candidate)
-            if answer.outcome is Outcome.HELD:
+            if answer.outcome is RecordState.HELD:
                 match_reason = match_reason.replace("lost", "would lose", 1)
             yield f"    {where}  {at}{other}  {match_reason}"
         if len(answer.candidates) > SHOWN:
@@ -256,7 +256,7 @@ class Words:
         late = right.late_by_ms
         was_late = f"; it was late by {_duration(late)}" if late else ""
         match candidate.match_reason:
-            case MatchReason.WON if answer.outcome is Outcome.HELD:
+            case MatchReason.WON if answer.outcome is RecordState.HELD:
                 return f"would win now{away}"
             case MatchReason.WON:
                 return f"won{away}"
@@ -273,7 +273,7 @@ class Words:
                 which = "a later batch" if number is None else f"batch {number}, a later one,"
                 return f"lost{away}: {which} read it{was_late or ', though it was in time'}"
             case MatchReason.UNREAD:
-                return f"{'' if answer.outcome is Outcome.HELD else 'lost: '}no batch has read it yet"
+                return f"{'' if answer.outcome is RecordState.HELD else 'lost: '}no batch has read it yet"
             case MatchReason.EXPIRED:
                 return f"lost: expired {_duration(candidate.by_ms)} before; the left record was late"
             case MatchReason.SKIPPED:
@@ -303,7 +303,7 @@ class Words:
         """Says what would have made a match, for the record that came nearest to one."""
         if answer.record.dead is not None:
             return self._of_dead("left", answer.record)
-        if answer.outcome is not Outcome.UNMATCHED:
+        if answer.outcome is not RecordState.UNMATCHED:
             return None
         if answer.reason == "null_key":
             return f"the record has no key at `left.key` ({self.spec.left.key_of})"
@@ -382,25 +382,25 @@ class Words:
 
     def _became_of_right(self, answer: RightAnswer) -> str:
         match answer.outcome:
-            case Outcome.JOINED:
+            case RecordState.JOINED:
                 rows = [row for left, c in answer.lefts if c.match_reason is MatchReason.WON for row in left.rows.found]
                 mine = [row for row in rows if row.right == answer.record.position]
                 if not mine:  # a dead letter about the left record replaces the row
                     return "joined: its row could not be written, see its left record below"
                 return f"joined: it is in {', '.join(_at(row.topic, (row.partition, row.offset)) for row in mine)}"
-            case Outcome.UNJOINED if answer.copies:
+            case RecordState.UNJOINED if answer.copies:
                 return f"unjoined{_because(answer.reason)}: it is in no row, and never will be"
-            case Outcome.UNJOINED:
+            case RecordState.UNJOINED:
                 return f"unjoined{_because(answer.reason)}: no row about a left record of its key holds it"
-            case Outcome.IN_WINDOW:
+            case RecordState.IN_WINDOW:
                 assert answer.record.time_ms is not None
                 last = latest_left(self.spec.right, answer.record.time_ms)
                 return f"in the window, in no row yet: a left record of its key up to {iso(last)} may still match it"
-            case Outcome.UNREAD:
+            case RecordState.UNREAD:
                 return "no batch has read it yet"
-            case Outcome.SKIPPED if answer.reason is None:
+            case RecordState.SKIPPED if answer.reason is None:
                 return "never read: it lies before the offset at which the join began to read right"
-            case Outcome.UNKNOWN:
+            case RecordState.UNKNOWN:
                 return "in no row that was found"
             case _:
                 return f"{answer.outcome}{_because(answer.reason)}"

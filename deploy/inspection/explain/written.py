@@ -20,6 +20,7 @@ from deploy.inspection.explain.model import RowsFound, Written
 from deploy.jobfile.job import JoinJob
 from deploy.output.ours import copies_of_others, rows_of_others, texts_in
 from joins.explain import Position
+from joins.outcome import Outcome
 from teacup.kafka.client import committed_only
 from teacup.kafka.delivery.provenance import BatchTag, positions_in, provenance_of, tags_in
 from teacup.kafka.headers import LATE, OUTCOME, REASON
@@ -143,7 +144,7 @@ def _written(topic: str, row: pa.RecordBatch) -> Written:
     left, right = (_position(provenance[side]) for side in ("left", "right"))
     batch = provenance["batch"][0]
     if outcome is None:
-        outcome = "unmatched" if right is None else "matched"
+        outcome = Outcome.UNMATCHED if right is None else Outcome.MATCHED
         reason = _reason(row.column("value")[0].as_py())
     return Written(
         topic=topic,

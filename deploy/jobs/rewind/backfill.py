@@ -73,9 +73,8 @@ def backfill(job: JoinJob, from_ms: int, until_ms: int, topic: str, *, dry_run: 
     if job.spec.right.type is JoinType.FULL:
         raise SpecError("join.type: `teacup rewind` does not know rows of right alone yet (`type: full`)")
     output = job.output
-    for key in ("topic", "dead_letter", "late", "unmatched", "unjoined"):
-        if topic == getattr(output, key):
-            raise SpecError(f"--into: {topic!r} is a topic that the job writes to: give one of its own")
+    if topic in (output.topic, *output.side_topics.values()):
+        raise SpecError(f"--into: {topic!r} is a topic that the job writes to: give one of its own")
     if topic in (job.spec.left.topic, job.spec.right.topic):
         raise SpecError(f"--into: {topic!r} is a topic that the job reads: give one of its own")
     if until_ms > wall_ms():

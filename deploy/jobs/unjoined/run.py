@@ -48,6 +48,7 @@ from joins.lookup.unjoined.expired import (
     slice_is_whole,
 )
 from joins.lookup.unjoined.verdicts import SliceSummary
+from joins.outcome import Outcome
 from joins.plan.log_checks import check_compaction
 from joins.read.deserialize import wait_for_registry
 from teacup.base.errors import ExitCode
@@ -272,7 +273,7 @@ def gathered(summaries: Sequence[SliceSummary], state: Verdicts, seconds: float)
         reasons.update(summary.reasons)
         dead.update(summary.dead)
     counts = {name: sum(getattr(summary, name) for summary in summaries) for name in _COUNTS}
-    unjoined = sum(summary.rows.get("unjoined", 0) for summary in summaries)
+    unjoined = sum(summary.rows.get(Outcome.UNJOINED, 0) for summary in summaries)
     return SliceReport(
         number=max(summary.number for summary in summaries),
         seconds=seconds,

@@ -24,8 +24,7 @@ from joins.errors import DataLoss, SpecChanged, SpecError, StoreWiped
 from joins.right_source import PerRequest, StoreAddress, Timeout
 from joins.spec import RECORDS_PER_BATCH, JobName, JoinSpec, Millis, OnDataLoss, Side, Start, TopicName, check_registry
 from joins.spec_base import DurationArgs, check_identity, identity_of, in_python
-from teacup.base.fields import Count, coerce_fields
-from teacup.base.plain import of_plain, plain
+from teacup.base.fields import Count, coerce_fields, of_plain, plain
 from teacup.kafka.log.losses import CONTINUE, Epochs, Losses, epochs_of
 from teacup.kafka.log.topic_log import Ends, TopicLog, fair_shares
 from teacup.kafka.records.record import OUTLIERS, typical

@@ -26,8 +26,9 @@ from joins.errors import NO_RETRY_HELPS, NoDeadLetterTopic, StoreUnreachable, St
 from joins.lookup.feed.spec import WAY_OUT, FeedSpec, FeedStorage
 from joins.lookup.key_lookup import REFUSED, refused, storage_client
 from joins.lookup.right_items import to_items
+from joins.outcome import Outcome
 from joins.read.deserialize import SideReader
-from joins.read.parse import SKIPPED, parse
+from joins.read.parse import parse
 from joins.read.range_gate import lags_of
 from joins.rows.frames import RECORD, rows_about
 from joins.rows.outgoing import and_more, copies_of, position_of
@@ -130,7 +131,7 @@ class FeedTask:
         skew_ms = spec.max_future_skew_ms
         taken = parse("right", spec.right, batch, self._ticket.ceiling_ms - skew_ms, skew_ms, UNKNOWN)
         if len(taken.dead):
-            skipped = taken.dead["outcome"] == SKIPPED
+            skipped = taken.dead["outcome"] == Outcome.SKIPPED
             summary.skipped += int(skipped.sum())
             if not skipped.all():
                 self._write_dead_letters(taken.dead.filter(~skipped))
@@ -163,7 +164,7 @@ class FeedTask:
             if len(rejected):
                 records = part[rejected["index"].to_list()]
                 reasons = pl.select(f"{REJECTED}: " + pl.lit(rejected["reason"])).to_series()
-                self._write_dead_letters(rows_about("right", records, "dead_letter", reasons, late=False))
+                self._write_dead_letters(rows_about("right", records, Outcome.DEAD_LETTER, reasons, late=False))
 
     def _write_dead_letters(self, rows: pl.DataFrame) -> None:
         """Writes copies of the right records in `rows` (`joins.rows.frames.ROW`). Only the flush makes them safe."""

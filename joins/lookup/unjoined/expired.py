@@ -34,7 +34,7 @@ from joins.batch.rules import earliest_left, earliest_right
 from joins.batch.state import BatchPlan
 from joins.errors import DataLoss, SpecChanged
 from joins.spec import JoinSpec
-from teacup.base.plain import of_plain, plain
+from teacup.base.fields import of_plain, plain
 from teacup.kafka.log.losses import CONTINUE, Epochs, Losses, epochs_of
 from teacup.kafka.log.time_search import left_behind
 from teacup.kafka.log.topic_log import Ends, TimeQuery, TopicLog, begins_of

@@ -19,6 +19,7 @@ import pyarrow as pa
 
 from datadelay.watermark import UNKNOWN
 from joins.lookup.unjoined.expired import RightSlice
+from joins.outcome import Outcome
 from joins.read.parse import parse
 from joins.rows.frames import I64, Bools, rows_about
 from joins.spec import JoinSpec
@@ -106,11 +107,11 @@ class PartitionVerdicts:
         reason = rest.select(reason=pl.when(pl.col("key").is_null()).then(pl.lit(NULL_KEY)).otherwise(pl.lit(EXPIRED)))[
             "reason"
         ]
-        rows = rows_about("right", rest, "unjoined", reason, late=False)
+        rows = rows_about("right", rest, Outcome.UNJOINED, reason, late=False)
         summary.read += len(records) + len(dead)
         summary.joined += int(joined.sum())
         summary.before_start += int(early.sum())
-        summary.rows["unjoined"] = summary.rows.get("unjoined", 0) + len(rows)
+        summary.rows[Outcome.UNJOINED] = summary.rows.get(Outcome.UNJOINED, 0) + len(rows)
         for word, count in reason.value_counts().iter_rows():
             summary.reasons[word] = summary.reasons.get(word, 0) + count
         return rows

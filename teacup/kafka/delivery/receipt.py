@@ -39,7 +39,7 @@ from dataclasses import asdict, dataclass, field
 
 import msgspec
 
-from teacup.base.plain import plain
+from teacup.base.fields import plain
 from teacup.kafka.errors import BatchDiffers, OutputTaken, ReceiptRefused, TakenOver
 
 RENEW_AFTER_MS = 24 * 3_600_000

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from deploy.checkpoint.lease import GONE_S, RENEWED_EVERY_S, SILENT_S, Lease, LockSeen, Watched
-from teacup.base.plain import of_plain, plain
+from teacup.base.fields import of_plain, plain
 
 HELD = Lease(3, "holder", 17, "node-1", beat=5, at_ms=1_000)
 

@@ -25,6 +25,7 @@ from deploy.inspection.audit.judging.judged import judge_what
 from deploy.inspection.audit.judging.scope import AuditScope
 from deploy.inspection.audit.judging.sides import judge_copies
 from deploy.inspection.audit.records import spot_of
+from joins.outcome import Outcome
 from teacup.kafka.headers import TOMBSTONE
 
 MINUTE_MS = 60_000
@@ -76,7 +77,7 @@ def _side_counts(db: AuditTables, scope: AuditScope) -> dict[str, dict[str, int]
     found: dict[str, dict[str, int]] = {role: {} for role in scope.topics}
     for name, judged, is_left in (("left", "judged", "c.is_left"), ("right", "judged_right", "NOT c.is_left")):
         by_feeder = scope.lookup and name == "right"
-        roles = [role for role in found if not (by_feeder and role in ("dead_letter", "late"))]
+        roles = [role for role in found if not (by_feeder and role in (Outcome.DEAD_LETTER, Outcome.LATE))]
         counted = db.all(
             f"SELECT c.role, count(DISTINCT c.pos) FROM copies c JOIN {judged} r ON r.pos = c.pos "
             f"WHERE {is_left} GROUP BY 1"

@@ -24,6 +24,7 @@ from deploy.inspection.audit.judging.database import AuditTables
 from deploy.inspection.audit.judging.scope import OFFSET, AuditScope
 from deploy.inspection.audit.plan_history import BEFORE
 from deploy.inspection.audit.records import SHIFT
+from joins.outcome import Outcome
 from joins.spec import JoinType, Policy
 
 MATCHED = frozenset({-1})
@@ -96,7 +97,7 @@ def judge_rows(db: AuditTables, scope: AuditScope) -> int:
     _per_left(db, scope)
     if scope.type.left_out and scope.is_complete("output"):
         copied = "j.pos IN (SELECT pos FROM copies WHERE role = 'late' AND is_left)"
-        late = copied if "late" in scope.topics and scope.is_complete("late") else "true"
+        late = copied if Outcome.LATE in scope.topics and scope.is_complete(Outcome.LATE) else "true"
         db.run(
             f"""
             INSERT INTO per_left SELECT j.pos, 0, {int(scope.type is JoinType.ANTI)}, NULL, {late}, NULL
@@ -335,7 +336,7 @@ def _left_out(db: AuditTables, scope: AuditScope) -> None:
 
 def _is_left_out(scope: AuditScope) -> str:
     """Returns, in SQL, whether a judgement is about a row that the join's type leaves out."""
-    outcomes = {"matched": "matched > 0", "unmatched": "matched = 0"}
+    outcomes = {Outcome.MATCHED: "matched > 0", Outcome.UNMATCHED: "matched = 0"}
     return f"n > 0 AND ({' OR '.join(outcomes[of] for of in scope.type.left_out) or 'false'})"
 
 

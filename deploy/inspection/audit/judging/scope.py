@@ -12,8 +12,6 @@ from teacup.base.times import LATEST_MS
 OFFSET = (1 << SHIFT) - 1
 """In SQL, `pos & OFFSET` is the offset of a position."""
 
-SIDE_TOPICS = ("dead_letter", "late", "unmatched", "unjoined")
-
 
 @dataclass(frozen=True, slots=True)
 class LeftSpan:

@@ -6,6 +6,7 @@ from deploy.inspection.audit.judging.database import AuditTables
 from deploy.inspection.audit.judging.scope import OFFSET, AuditScope
 from deploy.inspection.audit.plan_history import BEFORE, UNREAD
 from deploy.inspection.audit.records import SHIFT
+from joins.outcome import DESTINATIONS, SIDE_TOPICS, Outcome
 from joins.spec import JoinType
 from teacup.kafka.headers import TOMBSTONE
 
@@ -14,14 +15,9 @@ def judge_copies(db: AuditTables, scope: AuditScope) -> None:
     """Judges the copies in each side topic of the job."""
     _copies_about_nothing(db, scope)
     _copies_of_the_other_side(db, scope)
-    if "dead_letter" in scope.topics:
-        _dead_letters(db, scope)
-    if "late" in scope.topics:
-        _late(db, scope)
-    if "unmatched" in scope.topics and scope.envelopes:
-        _unmatched(db, scope)
-    if "unjoined" in scope.topics:
-        _unjoined(db, scope)
+    for outcome, judge in _JUDGES.items():
+        if outcome in scope.topics:
+            judge(db, scope)
 
 
 def _copies_about_nothing(db: AuditTables, scope: AuditScope) -> None:
@@ -41,19 +37,17 @@ def _copies_about_nothing(db: AuditTables, scope: AuditScope) -> None:
 
 
 def _copies_of_the_other_side(db: AuditTables, scope: AuditScope) -> None:
-    db.run(
-        """
-        INSERT INTO faults SELECT 'wrong side topic', c.role, c.spot, r.pos, NULL, NULL, r.t,
-            'it is a left record' FROM judged r JOIN copies c ON c.pos = r.pos AND c.is_left AND c.role = 'unjoined'
-        """
-    )
-    db.run(
-        """
-        INSERT INTO faults SELECT 'wrong side topic', c.role, c.spot, NULL, r.pos, NULL, r.t,
-            'it is a right record'
-        FROM judged_right r JOIN copies c ON c.pos = r.pos AND NOT c.is_left AND c.role = 'unmatched'
-        """
-    )
+    for side, records, is_left, found in (
+        ("left", "judged", "c.is_left", "r.pos, NULL"),
+        ("right", "judged_right", "NOT c.is_left", "NULL, r.pos"),
+    ):
+        others = [f"'{outcome}'" for outcome in SIDE_TOPICS if side not in DESTINATIONS[outcome].copied]
+        db.run(
+            f"""
+            INSERT INTO faults SELECT 'wrong side topic', c.role, c.spot, {found}, NULL, r.t, 'it is a {side} record'
+            FROM {records} r JOIN copies c ON c.pos = r.pos AND {is_left} AND c.role IN ({", ".join(others)})
+            """
+        )
 
 
 def _side(
@@ -83,7 +77,9 @@ def _side(
         """
     )
     # Within a generation, as another one may have read the record, too.
-    nth = f"row_number() OVER (PARTITION BY pos, origin{', reason' if role == 'dead_letter' else ''} ORDER BY spot)"
+    nth = (
+        f"row_number() OVER (PARTITION BY pos, origin{', reason' if role == Outcome.DEAD_LETTER else ''} ORDER BY spot)"
+    )
     if scope.copies_once:
         db.run(
             f"""
@@ -92,7 +88,7 @@ def _side(
             WHERE c.nth > 1 AND NOT r.twice
             """
         )
-    if role != "unmatched" and scope.kept_values:
+    if role != Outcome.UNMATCHED and scope.kept_values:
         db.run(
             f"""
             INSERT INTO faults SELECT 'altered', '{role}', c.spot, {lpos}, {rpos}, NULL, r.t,
@@ -159,6 +155,8 @@ def _late(db: AuditTables, scope: AuditScope) -> None:
 
 
 def _unmatched(db: AuditTables, scope: AuditScope) -> None:
+    if not scope.envelopes:
+        return
     db.run(
         """
         CREATE OR REPLACE TABLE unmatched_left AS
@@ -200,3 +198,11 @@ def _unjoined(db: AuditTables, scope: AuditScope) -> None:
     known = not scope.lookup and scope.type is not JoinType.ANTI and scope.is_complete("output")
     expected = "r.ended AND NOT r.joined AND NOT r.unread" if known else "false"
     _side(db, scope, "unjoined", False, "ended_right", expected, "r.by_this OR r.dead IS NOT NULL", "'unjoined'")
+
+
+_JUDGES = {
+    Outcome.DEAD_LETTER: _dead_letters,
+    Outcome.LATE: _late,
+    Outcome.UNMATCHED: _unmatched,
+    Outcome.UNJOINED: _unjoined,
+}
