@@ -88,7 +88,7 @@ class Verdict:
 
 
 def expected(scale: float, before_ms: int) -> pl.DataFrame:
-    """Finds by brute force, for every left record: itself (`left`), its right record or null (`right`), its time."""
+    """Finds by polars, for every left record: itself (`left`), its right record or null (`right`), its time."""
     left, right = generate(scale)
     clicks = pl.DataFrame({"id": left.ids, "time": left.times_ms, "left": identities(left.ids, "click")})
     impressions = pl.DataFrame(

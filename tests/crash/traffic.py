@@ -7,7 +7,7 @@ from collections import Counter
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
-from joins.spec import Format, JoinSpec, Right, Side
+from joins.spec import Format, JoinSpec, Policy, Right, Side
 from joins.testing import oracle
 from teacup.base.now import wall_ms
 from tests.support.sparkjoin import Put, history, produce
@@ -106,12 +106,14 @@ class Traffic:
             puts.append(Put(key % PARTITIONS, self.key(key), base + at, self.value(side, n)))
         return puts
 
-    def expected(self) -> Counter[tuple[str, str | None]]:
-        """The rows of the timely records, by brute force: of a late one only that it has a row is promised."""
+    def expected(self, policy: Policy = Policy.NEAREST, after_ms: int = 0) -> Counter[tuple[str, str | None]]:
+        """The rows of the timely records, by the oracle: of a late one only that it has a row is promised."""
         spec = JoinSpec(
             name="oracle",
             left=Side(topic=self.topics["left"], disorder_ms=0, format=Format.JSON),
-            right=Right(topic=self.topics["right"], disorder_ms=0, before_ms=BEFORE_MS, after_ms=0),
+            right=Right(
+                topic=self.topics["right"], disorder_ms=0, before_ms=BEFORE_MS, after_ms=after_ms, policy=policy
+            ),
             kafka=self.kafka,
         )
         rows: Counter[tuple[str, str | None]] = Counter()

@@ -13,12 +13,13 @@ from datadelay.watermark import UNKNOWN
 from joins.batch.facts import Bound, Bounds
 from joins.rows.frames import RECORD
 from joins.spec import JoinSpec, Right, Side
-from joins.testing.history import Event, TopicHistory
+from joins.testing.history import Event, EventKind, History, TopicHistory
 from joins.window.slices import Slice
 from teacup.base.times import LATEST_MS
 
 Record = tuple[int, int, int, bytes | None]
 """Partition, offset, time, key."""
+LONG_AFTER_MS = 2**41
 
 
 def frame(rows: Iterable[Record]) -> pl.DataFrame:
@@ -166,6 +167,41 @@ def topic(name: str, *partitions: Sequence[Row]) -> TopicHistory:
             )
         made.append(tuple(events))
     return TopicHistory(name, tuple(made))
+
+
+def past(lefts: Iterable[Record], rights: Iterable[Record]) -> History:
+    """Records at these positions, for the oracle: all are readable and none is from the future; the rest are gaps."""
+    return History(_past("left", lefts), _past("right", rights), start_ms=LONG_AFTER_MS)
+
+
+def _past(name: str, records: Iterable[Record]) -> TopicHistory:
+    partitions: dict[int, dict[int, Event]] = {}
+    for p, offset, time_ms, key in records:
+        partitions.setdefault(p, {})[offset] = _readable(p, offset, time_ms, key)
+    return TopicHistory(
+        name,
+        tuple(
+            tuple(
+                events.get(offset) or _readable(p, offset, 0, None, EventKind.GAP)
+                for offset in range(max(events, default=-1) + 1)
+            )
+            for p in range(max(partitions, default=-1) + 1)
+            for events in [partitions.get(p, {})]
+        ),
+    )
+
+
+def _readable(p: int, offset: int, time_ms: int, key: bytes | None, kind: EventKind = EventKind.DATA) -> Event:
+    return Event(
+        partition=p,
+        offset=offset,
+        time_ms=time_ms,
+        key=key,
+        value=None,
+        appended_ms=LONG_AFTER_MS,
+        readable_ms=LONG_AFTER_MS,
+        kind=kind,
+    )
 
 
 def a_slice(start: int, end: int, *, partition: int = 0) -> Slice:

@@ -51,7 +51,7 @@ class Story:
     rights: list[Right]
 
     def matched(self, left: Left, gone_ms: int, after_ms: int) -> list[Right]:
-        """What a left record finds that leaves at this time."""
+        """What a left record finds that leaves at this time; the oracle does not know when a record was read."""
         return [
             right
             for right in self.rights

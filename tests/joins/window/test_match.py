@@ -1,4 +1,4 @@
-"""Every policy against brute force, whatever slices the right records lie in."""
+"""Every policy against the oracle, whatever slices the right records lie in."""
 
 from __future__ import annotations
 
@@ -12,10 +12,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from joins.spec import JoinSpec, Policy
+from joins.testing import oracle
 from joins.window import match, slices
 from joins.window.match import NONE, pick
 from teacup.base.times import EARLIEST_MS
-from tests.support.making import Record, frame, join_spec, rows, slice_of
+from tests.support.making import Record, frame, join_spec, past, rows, slice_of
 
 Pair = tuple[int, tuple[int, int] | None]
 """A left row, and the position of its right record."""
@@ -82,37 +83,25 @@ def picked(work: Work) -> list[Pair]:
     return pairs
 
 
-def brute_force(work: Work) -> list[Pair]:
-    """Record by record; nothing below the expiry is a candidate."""
-    pairs: list[Pair] = []
-    for i, (partition, _, t, key) in enumerate(work.left):
-        low = max(t - work.spec.right.before_ms, work.expiry_ms)
-        inside = sorted(
-            (time, p, o)
-            for part in work.right
-            for p, o, time, other in part
-            if key is not None
-            and other == key
-            and (not work.apart or p == partition)
-            and low <= time <= t + work.spec.right.after_ms
-        )
-        chosen = {
-            Policy.FIRST: inside[:1],
-            Policy.LAST: inside[-1:],
-            Policy.NEAREST: sorted(inside, key=lambda record: (abs(record[0] - t), record))[:1],
-            Policy.ALL: inside,
-        }[work.spec.right.policy]
-        pairs += [(i, (p, o)) for _, p, o in chosen] or [(i, None)]
-    return pairs
+def by_oracle(work: Work) -> list[Pair]:
+    """Nothing below the expiry is a candidate; keys of partitions that stand apart differ."""
+
+    def of_partition(partition: int, key: bytes | None) -> bytes | None:
+        return b"%d %s" % (partition, key) if work.apart and key is not None else key
+
+    lefts = [(0, i, t, of_partition(p, key)) for i, (p, _, t, key) in enumerate(work.left)]
+    every = (record for part in work.right for record in part)
+    rights = [(p, o, t, of_partition(p, key)) for p, o, t, key in every if t >= work.expiry_ms]
+    return [(row.left_offset, row.right) for row in oracle.join(past(lefts, rights), work.spec)]
 
 
 @pytest.mark.parametrize("policy", Policy)
-def test_a_policy_picks_what_brute_force_picks(policy):
+def test_a_policy_picks_what_the_oracle_picks(policy):
     """Ties, several partitions, late left records, null keys; in left's order, and every left record at least once."""
 
     @given(works(policy))
     def check(work: Work) -> None:
-        assert picked(work) == brute_force(work)
+        assert picked(work) == by_oracle(work)
 
     check()
 

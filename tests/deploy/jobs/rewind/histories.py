@@ -1,6 +1,6 @@
 """A join that is run, killed, rewound, undone and backfilled at random, and how often each left record has a row then.
 
-What is read, and the brute-force join of it, are those of the crash matrix (`tests.crash.traffic`): in each chunk and
+What is read, and what the oracle makes of it, are those of the crash matrix (`tests.crash.traffic`): in each chunk and
 partition one left record is no JSON, and one is late. How often a record is in the output follows from the offsets at
 which the job went on, and from whether rows stay. After a command the output is read: a batch may be there in part.
 """
@@ -24,8 +24,7 @@ from deploy.jobfile.job import JoinJob
 from deploy.jobfile.load import load_job
 from deploy.jobs.rewind.backfill import backfill
 from deploy.jobs.rewind.rewind import Rewinding, WrittenRows, rewind, undo
-from joins.spec import Format, JoinSpec, Policy, Right, Side
-from joins.testing import oracle
+from joins.spec import Policy
 from teacup.base.errors import ExitCode
 from teacup.base.times import iso
 from tests.crash.run import environment
@@ -33,7 +32,6 @@ from tests.crash.traffic import BEFORE_MS, PARTITIONS, START_MS, Traffic
 from tests.support.jobhere import JobsHere
 from tests.support.jobprocess import JobProcess, forget_last_commit, records
 from tests.support.provenance import left_of, right_of
-from tests.support.sparkjoin import history
 from tests.support.waiting import wait_until
 
 AFTER_MS = 60
@@ -360,26 +358,8 @@ class Rewound:
             assert rows[left] == passes[left] if exact else rows[left] >= passes[left], (left, self.said)
 
     def joined(self) -> Counter[Pair]:
-        """The rows of all timely left records, by brute force."""
-        join = self.content["join"]
-        spec = JoinSpec(
-            name="oracle",
-            left=Side(topic=self.topics["left"], disorder_ms=0, format=Format.JSON),
-            right=Right(
-                topic=self.topics["right"],
-                disorder_ms=0,
-                before_ms=BEFORE_MS,
-                after_ms=0 if join["after"] == "0s" else AFTER_MS,
-                policy=self.policy,
-            ),
-            kafka=self.kafka,
-        )
-        rows = oracle.join(history(spec, self.traffic.left, self.traffic.right), spec)
-        found = Counter(
-            (f"{r.left_partition}:{r.left_offset}", r.right and f"{r.right_partition}:{r.right_offset}") for r in rows
-        )
-        apart = self.traffic.dead | self.traffic.late
-        return Counter({pair: n for pair, n in found.items() if pair[0] not in apart})
+        """The rows of all timely left records."""
+        return self.traffic.expected(self.policy, 0 if self.content["join"]["after"] == "0s" else AFTER_MS)
 
     def say(self, what: str) -> None:
         self.said.append(what)

@@ -289,7 +289,7 @@ def test_nothing_that_may_match_lies_before_the_start(data):
     rights = [e for e in history.right.records() if not e.is_future(spec.max_future_skew_ms)]
     if isinstance(start, int):
         assert not [e for e in lefts if e.time_ms >= start and e.offset < left_from[e.partition]]
-    needed = {
+    needed = {  # whatever their keys, which a start does not look at
         (r.partition, r.offset)
         for e in lefts
         if e.offset >= left_from[e.partition]

@@ -1,4 +1,4 @@
-"""Each policy means the same to the window, to brute force, and to the audit's SQL; an unknown one means nothing."""
+"""Each policy means the same to the window, the oracle, and both ways of the audit; an unknown one means nothing."""
 
 from collections import defaultdict
 from contextlib import closing
@@ -15,9 +15,10 @@ from deploy.inspection.audit.judging.scope import AuditScope
 from deploy.inspection.audit.records import position_of
 from joins.errors import SpecError
 from joins.spec import Policy
+from joins.testing import oracle
 from joins.window.window import Window
 from teacup.base.times import EARLIEST_MS
-from tests.support.making import changed, frame, join_spec, rows, slice_of
+from tests.support.making import changed, frame, join_spec, past, rows, slice_of
 
 SPEC = join_spec(before_ms=5, after_ms=3)
 
@@ -32,13 +33,20 @@ def by_window(policy, lefts, rights):
     return dict(found)
 
 
-def by_rank(policy, lefts, rights):
-    found = {}
-    for p, offset, t, key in lefts:
-        inside = [right for right in rights if right[3] == key and -5 <= right[2] - t <= 3]
-        them = chosen(policy, t, [RightCandidate(time_ms, position_of(q, at)) for q, at, time_ms, _ in inside])
-        found |= {position_of(p, offset): set(them)} if them else {}
-    return found
+def by_oracle(policy, lefts, rights):
+    found = defaultdict(set)
+    for row in oracle.join(past(lefts, rights), changed(SPEC, policy=policy)):
+        if row.right is not None:
+            found[position_of(row.left_partition, row.left_offset)].add(position_of(*row.right))
+    return dict(found)
+
+
+def by_choice(policy, lefts, rights):
+    lefts_ms, rights_ms = ({position_of(p, at): t for p, at, t, _ in records} for records in (lefts, rights))
+    return {
+        left: set(chosen(policy, lefts_ms[left], [RightCandidate(rights_ms[right], right) for right in candidates]))
+        for left, candidates in by_oracle(Policy.ALL, lefts, rights).items()
+    }
 
 
 def by_sql(policy, lefts, rights):
@@ -58,10 +66,14 @@ def by_sql(policy, lefts, rights):
 @pytest.mark.parametrize("policy", Policy)
 @given(lefts=rows(max_ms=9), rights=rows(max_ms=9))
 def test_all_choose_the_same(policy, lefts, rights):
-    assert by_window(policy, lefts, rights) == by_rank(policy, lefts, rights) == by_sql(policy, lefts, rights)
+    expected = by_oracle(policy, lefts, rights)
+
+    assert by_window(policy, lefts, rights) == expected
+    assert by_choice(policy, lefts, rights) == expected
+    assert by_sql(policy, lefts, rights) == expected
 
 
-@pytest.mark.parametrize("by", [by_window, by_rank, by_sql])
+@pytest.mark.parametrize("by", [by_window, by_oracle, by_choice, by_sql])
 def test_an_unknown_policy_is_refused(by):
     """By the join's configuration, which gives it to all; and by each of them, where it falls to no other."""
     with pytest.raises((SpecError, KeyError, AttributeError)):
