@@ -95,6 +95,7 @@ class WireProxy(BrokerProxy):
     def __init__(self) -> None:
         self.swallowed = 0  # requests that half-open connections have swallowed
         self._faults: list[Fault] = []
+        self._to_clients: set[asyncio.StreamWriter] = set()
         self._silent = False
         super().__init__()
 
@@ -103,6 +104,10 @@ class WireProxy(BrokerProxy):
         fault = Fault(api, side, action, times, delay_s, _loop=self._loop)
         self._faults.append(fault)
         return fault
+
+    def hang_up(self) -> None:
+        """Every client loses its connections; what is held stays so."""
+        self._loop.call_soon_threadsafe(lambda: [client.transport.abort() for client in self._to_clients])
 
     def go_silent(self) -> None:
         """Every connection, and each new one, is half-open from now on."""
@@ -126,6 +131,7 @@ class WireProxy(BrokerProxy):
         from_broker: asyncio.StreamReader,
         to_broker: asyncio.StreamWriter,
     ) -> None:
+        self._to_clients.add(to_client)
         awaited: dict[int, int] = {}  # correlation id -> API key
         hung_up = False
 
@@ -153,7 +159,10 @@ class WireProxy(BrokerProxy):
             to_client.transport.abort()
             to_broker.transport.abort()
 
-        await asyncio.gather(requests(), responses())
+        try:
+            await asyncio.gather(requests(), responses())
+        finally:
+            self._to_clients.discard(to_client)
 
     async def _passes(self, api: int, side: Side, cut: Callable[[], None]) -> bool:
         """Whether the frame is forwarded; waits as long as a fault delays or holds it."""
