@@ -15,6 +15,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from deploy.jobfile.job import JoinJob
+from joins.spec import JoinType
 from joins.streaming import join_kind_of
 from teacup.kafka.client import committed_only
 from teacup.kafka.delivery.fencing import OutputBucket
@@ -117,8 +118,9 @@ def _inputs_and_outputs(job: JoinJob, operations: tuple[str, ...]) -> list[Named
 
 
 def to_move(job: JoinJob) -> Use:
-    """Returns what `teacup move` uses. It reads the last batch again if its facts are lost."""
-    return Use(_inputs(job, READ))
+    """Returns what `teacup move` uses. It reads the last batch again if its facts are lost; of `full` the output."""
+    output = [Named("output.topic", job.output.topic, job.written_with)] * (job.spec.right.type is JoinType.FULL)
+    return Use([*_inputs(job, READ), *output])
 
 
 def to_rewind(job: JoinJob) -> Use:

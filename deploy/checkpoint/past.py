@@ -149,6 +149,13 @@ class Begins:
     lost: tuple[str, ...]
 
 
+def left_from(job: JoinJob, time_ms: int) -> Mapping[int, int]:
+    """Returns where a time begins in left, as far as retention has kept it."""
+    spec = replace(job.spec, start=max(time_ms, 0))
+    with closing(open_log(spec, spec.left)) as left:
+        return left_start(Beginning(spec, EndOffsets(wall_ms(), left.ends(), {})), left).offsets
+
+
 def begins_at(job: JoinJob, time_ms: int, past: Mapping[int, int] | None = None) -> Begins:
     """Finds where a job begins that reads left from a time on.
 

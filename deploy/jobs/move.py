@@ -19,10 +19,11 @@ from deploy.checkpoint.lock import checkpoint_lock
 from deploy.checkpoint.place import folder, newest_folder
 from deploy.errors import CheckpointUnreadable, CheckpointUnusable
 from deploy.jobfile.job import JoinJob
+from deploy.jobs.rewind.in_output import rows_in_output
 from deploy.output.kept import rows_that_stay
 from joins.batch.handover import Handover, as_it_was
-from joins.batch.state import BatchPlan
-from joins.errors import REMEDY, DataLoss, SpecError
+from joins.batch.state import BatchPlan, left_reached_ms
+from joins.errors import REMEDY, DataLoss
 from joins.plan.reader import open_log, state_after
 from joins.spec import JoinSpec, JoinType
 from teacup.base.fields import local_folder
@@ -37,8 +38,6 @@ def move(job: JoinJob, other: str) -> Handover:
 
     Raises `CheckpointUnusable`, `CheckpointUnreadable`, `SpecChanged`, `DataLoss`, `KafkaIOError`.
     """
-    if job.spec.right.type is JoinType.FULL:
-        raise SpecError("join.type: `teacup move` does not know rows of right alone yet (`type: full`)")
     if job.checkpoint == other:
         raise CheckpointUnusable(
             f"checkpoint {other!r} is the one to move from: name a new one in the job file (`checkpoint`)"
@@ -53,8 +52,12 @@ def move(job: JoinJob, other: str) -> Handover:
             )
         before = Checkpoint(newest_folder(other)).moved()
         earlier = () if before is None else before.generations
-        moved = Handover.of(_ended(job, other), other, job.spec, job.output.topic, earlier)
-        if (stay := rows_that_stay(before, moved.left)) is not None:
+        state = _ended(job, other)
+        moved = Handover.of(state, other, job.spec, job.output.topic, earlier)
+        if job.spec.right.type is JoinType.FULL and state.identity["right.topic"] == job.spec.right.topic:
+            rows = rows_in_output(job, moved.left, moved.generations, time_ms=left_reached_ms(state))
+            moved = replace(moved, kept=rows.to_json())
+        elif (stay := rows_that_stay(before, moved.left)) is not None:
             moved = replace(moved, kept=stay.to_json())
         new.keep_moved(moved)
     return moved

@@ -2,6 +2,9 @@
 
 There is a bit per offset of each left partition, from the first offset that the job reads again. What was found in the
 output decides for good, so that a batch that runs again writes the same rows.
+
+Of a join of the type `full` there are bits for right, too: a right record that a row names already gets no row of its
+own, as the left records that it was joined with may not be read again.
 """
 
 from __future__ import annotations
@@ -16,22 +19,27 @@ import numpy.typing as npt
 import polars as pl
 
 from joins.batch.handover import Handover
-from joins.outcome import RESULTS
+from joins.outcome import RESULTS, Outcome
 
 Offsets = npt.NDArray[np.int64]
 Bits = npt.NDArray[np.uint8]
 """Eight to a byte, the first one highest (`numpy.packbits`)."""
 
 
+def of_right(partition: int) -> int:
+    """Returns the number that stands for a right partition; of such a number, the right partition."""
+    return ~partition
+
+
 @dataclass(frozen=True, eq=False, slots=True)
 class RowsToKeep:
-    """By left partition: the first offset that counts, and which offsets from there on have a row."""
+    """By left partition, and `of_right`: the first offset that counts, and which offsets from there on have a row."""
 
     partitions: Mapping[int, tuple[int, Bits]]
 
     @classmethod
     def of(cls, found: Mapping[int, Offsets], first: Mapping[int, int]) -> RowsToKeep:
-        """Takes the left offsets of rows; those before their partition's first offset do not count."""
+        """Takes the offsets of rows; those before their partition's first offset do not count."""
         partitions = {}
         for p, begin in first.items():
             at = found.get(p, np.empty(0, np.int64)) - begin
@@ -44,18 +52,18 @@ class RowsToKeep:
     @property
     def count(self) -> int:
         """Returns how many left records have a row."""
-        return sum(int(np.bitwise_count(bits).sum()) for _, bits in self.partitions.values())
+        return sum(int(np.bitwise_count(bits).sum()) for p, (_, bits) in self.partitions.items() if p >= 0)
 
     def before(self, ends: Mapping[int, int]) -> RowsToKeep:
-        """Returns the rows before an offset of each left partition."""
+        """Returns the rows before an offset of each left partition, and those of right."""
         partitions = {}
         for p, (begin, bits) in self.partitions.items():
-            count = min(max(ends.get(p, begin) - begin, 0), 8 * len(bits))
+            count = min(max(ends.get(p, begin) - begin, 0), 8 * len(bits)) if p >= 0 else 8 * len(bits)
             partitions[p] = begin, np.packbits(np.unpackbits(bits)[:count])
         return RowsToKeep(partitions)
 
     def since(self, starts: Mapping[int, int]) -> RowsToKeep:
-        """Returns the rows from an offset of each left partition on."""
+        """Returns the rows from an offset of each left partition on, and those of right."""
         partitions = {}
         for p, (begin, bits) in self.partitions.items():
             passed = min(max(starts.get(p, begin) - begin, 0), 8 * len(bits))
@@ -64,14 +72,20 @@ class RowsToKeep:
 
     def stay(self, rows: pl.DataFrame) -> npt.NDArray[np.bool_]:
         """Returns which rows (`joins.rows.frames.ROW`) not to write, as their results stay."""
-        results = rows["outcome"].is_in(RESULTS).to_numpy()
-        partitions = rows["left_partition"].fill_null(-1).to_numpy()
-        offsets = rows["left_offset"].fill_null(-1).to_numpy()
         stays = np.zeros(len(rows), np.bool_)
-        for p, (begin, bits) in self.partitions.items():
-            at = offsets - begin
-            here = np.flatnonzero(results & (partitions == p) & (at >= 0) & (at < 8 * len(bits)))
-            stays[here] = bits[at[here] // 8] >> (7 - at[here] % 8).astype(np.uint8) & 1
+        for side, outcomes in (("left", RESULTS), ("right", (Outcome.UNJOINED,))):
+            results = rows["outcome"].is_in(outcomes).to_numpy()
+            if not results.any():
+                continue
+            partitions = rows[f"{side}_partition"].fill_null(-1).to_numpy()
+            offsets = rows[f"{side}_offset"].fill_null(-1).to_numpy()
+            for p, (begin, bits) in self.partitions.items():
+                if (p >= 0) is (side == "right"):
+                    continue
+                at = offsets - begin
+                of_partition = partitions == (p if p >= 0 else of_right(p))
+                here = np.flatnonzero(results & of_partition & (at >= 0) & (at < 8 * len(bits)))
+                stays[here] = bits[at[here] // 8] >> (7 - at[here] % 8).astype(np.uint8) & 1
         return stays
 
     def to_json(self) -> dict[int, tuple[int, str]]:

@@ -147,6 +147,11 @@ class Bucket(BothSides[Mapping[int, PartitionRange]]):
         return any(r.records for side in (self.left, self.right) for r in side.values())
 
 
+def left_reached_ms(plan: BatchPlan) -> int:
+    """Returns a time that no left record which the plan or a later one reads is below, but late ones."""
+    return min((bucket.expiry_ms for bucket in plan.buckets.values()), default=UNKNOWN)
+
+
 def rebuild_from(right: Right, expiry_ms: int) -> tuple[int, int]:
     """Returns the left and right times from which earlier batches must be joined again to recompute the marks.
 

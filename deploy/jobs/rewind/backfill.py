@@ -71,7 +71,10 @@ def backfill(job: JoinJob, from_ms: int, until_ms: int, topic: str, *, dry_run: 
     Raises `SpecError`, `TopicsMissing`, `CheckpointUnusable`, `CheckpointUnreadable`, `DataLoss`, `KafkaIOError`.
     """
     if job.spec.right.type is JoinType.FULL:
-        raise SpecError("join.type: `teacup rewind` does not know rows of right alone yet (`type: full`)")
+        raise SpecError(
+            "join.type: whether a right record at the edges of the range is in a row depends on left records outside "
+            "of it, so `full` is not supported here; write the rows of left alone (`--set join.type=left`)"
+        )
     output = job.output
     if topic in (output.topic, *output.side_topics.values()):
         raise SpecError(f"--into: {topic!r} is a topic that the job writes to: give one of its own")

@@ -19,10 +19,12 @@ from dataclasses import dataclass, field
 import numpy as np
 import polars as pl
 
+from deploy.checkpoint.past import left_from
 from deploy.errors import ForeignRow
 from deploy.jobfile.job import JoinJob
-from deploy.output.kept import Offsets, RowsToKeep
+from deploy.output.kept import Offsets, RowsToKeep, of_right
 from joins.errors import DataLoss
+from joins.spec import JoinType
 from teacup.kafka.client import committed_only
 from teacup.kafka.delivery.provenance import BatchTag, positions_in, provenance_of, tags_in
 from teacup.kafka.headers import PROVENANCE
@@ -39,15 +41,25 @@ Batch = tuple[int, int]
 """The order of batches: the generation's place, and the batch's number."""
 
 
-def rows_in_output(job: JoinJob, first: Mapping[int, int], generations: Sequence[str]) -> RowsToKeep:
-    """Finds the left records from these offsets on that have a row.
+def rows_in_output(
+    job: JoinJob,
+    first: Mapping[int, int],
+    generations: Sequence[str],
+    *,
+    time_ms: int,
+    again: bool = False,
+) -> RowsToKeep:
+    """Finds the left records from these offsets on that have a row; of a join of the type `full`, right ones as well.
 
     generations   those that wrote rows of this job, in their order
+    time_ms       none of those left records is below it, but late ones
+    again         of right, only those count that rows about left records before `first` name
 
     Raises `ForeignRow`, `DataLoss` (the latter not if the join continues after a loss, `on_data_loss`), `KafkaIOError`.
     """
     topic, kafka = job.output.topic, committed_only(job.written_with)
-    found = _Found(topic, first, [BatchTag.of(job.spec.name, generation, 0).origin for generation in generations])
+    origins = [BatchTag.of(job.spec.name, generation, 0).origin for generation in generations]
+    found = _Found(topic, first, origins, _since(job, first, time_ms))
     with closing(BrokerLog(topic, kafka)) as log, closing(RangeReader(topic, kafka)) as reader:
         if "compact" in log.config().get("cleanup.policy", ""):
             raise DataLoss(
@@ -57,24 +69,37 @@ def rows_in_output(job: JoinJob, first: Mapping[int, int], generations: Sequence
         for q, end in ends.items():
             for rows in _rows(topic, reader, q, end.start, end.stable):
                 found.take(q, rows)
+                if job.spec.right.type is JoinType.FULL:
+                    found.take_right(rows, again=again)
     cut = [q for q, end in ends.items() if end.start > 0]
     if job.spec.on_data_loss != CONTINUE:
         found.check_whole(cut)
-    return RowsToKeep.of({p: np.concatenate(some) for p, some in found.offsets.items()}, first)
+    begins = {p: min(int(some.min()) for some in of) for p, of in found.offsets.items() if p < 0}
+    return RowsToKeep.of({p: np.concatenate(some) for p, some in found.offsets.items()}, {**first, **begins})
+
+
+def _since(job: JoinJob, first: Mapping[int, int], time_ms: int) -> Mapping[int, int]:
+    """Returns the left offsets whose rows matter: of the type `full` those that share a right record with others."""
+    if job.spec.right.type is not JoinType.FULL:
+        return first
+    earlier = left_from(job, time_ms - job.spec.span_ms)
+    return {p: min(earlier.get(p, 0), offset) for p, offset in first.items()}
 
 
 @dataclass(slots=True)
 class _Found:
     """What has been found so far.
 
-    offsets   by left partition, the offsets of left records that have a row
-    before    by left partition, offset and batch of the last row before its first wanted offset
+    since     by left partition, the first offset whose rows matter
+    offsets   by left partition (and `of_right`), the offsets of records that have a row
+    before    by left partition, offset and batch of the last row before `since`
     begins    by output partition, the batch of its first row
     """
 
     topic: str
     first: Mapping[int, int]
     origins: Sequence[str]
+    since: Mapping[int, int]
     offsets: dict[int, list[Offsets]] = field(default_factory=lambda: defaultdict(list))
     before: dict[int, tuple[int, Batch]] = field(default_factory=dict)
     begins: dict[int, Batch] = field(default_factory=dict)
@@ -93,9 +118,19 @@ class _Found:
         self._check_known(again)
         for (p,), some in again.group_by("partition"):
             self.offsets[_int(p)].append(some["offset"].unique().to_numpy())
-        for (p,), some in ours.filter(pl.col("offset") < pl.col("first")).group_by("partition"):
+        since = pl.col("partition").replace_strict(self.since, default=0, return_dtype=pl.Int64)
+        for (p,), some in ours.filter(pl.col("offset") < since).group_by("partition"):
             offset, *batch = some.sort("offset").select("offset", "generation", "number").row(-1)
             self.before[_int(p)] = max(self.before.get(_int(p), (-1, (0, 0))), (offset, (batch[0], batch[1])))
+
+    def take_right(self, rows: pl.DataFrame, *, again: bool) -> None:
+        """Takes the right records that rows name."""
+        rows = rows.filter(pl.col("right_partition").is_not_null() & pl.col("origin").is_in(self.origins))
+        if again:
+            first = pl.col("partition").replace_strict(self.first, default=0, return_dtype=pl.Int64)
+            rows = rows.filter(pl.col("offset") < first)
+        for (p,), some in rows.group_by("right_partition"):
+            self.offsets[of_right(_int(p))].append(some["right_offset"].unique().to_numpy())
 
     def _check_known(self, again: pl.DataFrame) -> None:
         foreign = again.filter(pl.col("generation").is_null())
@@ -109,7 +144,7 @@ class _Found:
 
     def check_whole(self, cut: Sequence[int]) -> None:
         """Raises `DataLoss` if rows of interest may have been deleted; cut: the output partitions that lost any."""
-        known = [batch for _, batch in self.before.values()] if self.before.keys() == self.first.keys() else []
+        known = [batch for _, batch in self.before.values()] if self.before.keys() == self.since.keys() else []
         lost = [q for q in cut if not known or q not in self.begins or self.begins[q] >= min(known)]
         if lost:
             raise DataLoss(
@@ -120,7 +155,8 @@ class _Found:
 
 
 def _rows(topic: str, reader: RangeReader, partition: int, start: int, end: int) -> Iterator[pl.DataFrame]:
-    """Yields the left position of each row (`partition`, `offset`), and its batch (`origin`, `number`).
+    """Yields the left position of each row (`partition`, `offset`), its right one (`right_…`), and its batch
+    (`origin`, `number`).
 
     A record without the header is another program's, and about no left record. Raises `ForeignRow` for one that has it,
     but of another form: it may be a row of another version.
@@ -128,7 +164,8 @@ def _rows(topic: str, reader: RangeReader, partition: int, start: int, end: int)
     for batch in reader.read(partition, start, end):
         headers = batch.column("headers")
         written = provenance_of(headers)
-        unreadable = pl.Series(last_header(headers, PROVENANCE).is_valid()) & written["left"].is_null()
+        no_position = written["left"].is_null() & written["right"].is_null()
+        unreadable = pl.Series(last_header(headers, PROVENANCE).is_valid()) & no_position
         if unreadable.any():
             offset = batch.column("offset")[unreadable.arg_max() or 0]
             raise ForeignRow(
@@ -136,7 +173,8 @@ def _rows(topic: str, reader: RangeReader, partition: int, start: int, end: int)
                 "does not write to an output: which left record it is about is not known, so which rows are missing is "
                 f"not known either: {_REMEDY}"
             )
-        yield pl.concat([positions_in(written["left"]), tags_in(written["batch"])], how="horizontal")
+        right = positions_in(written["right"]).rename(lambda name: f"right_{name}")
+        yield pl.concat([positions_in(written["left"]), right, tags_in(written["batch"])], how="horizontal")
 
 
 def _int(partition: object) -> int:

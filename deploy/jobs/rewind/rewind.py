@@ -24,6 +24,7 @@ from collections.abc import Mapping
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from enum import StrEnum
+from functools import partial
 
 from deploy.checkpoint.join_checkpoint import Checkpoint
 from deploy.checkpoint.lock import checkpoint_lock
@@ -35,7 +36,7 @@ from deploy.jobs.join_start import buckets_of
 from deploy.jobs.rewind.in_output import rows_in_output
 from deploy.output.kept import RowsToKeep
 from joins.batch.handover import Handover, Rewound, as_it_was
-from joins.batch.state import BatchPlan
+from joins.batch.state import BatchPlan, left_reached_ms
 from joins.errors import REMEDY, DataLoss, SpecError
 from joins.spec import JoinType, Policy
 from teacup.base.times import iso
@@ -77,8 +78,6 @@ def rewind(job: JoinJob, time_ms: int, written: WrittenRows, *, dry_run: bool = 
     Raises `CheckpointUnusable`, `CheckpointUnreadable`, `SpecChanged`, `SpecError`, `DataLoss`, `ForeignRow`,
     `ReceiptRefused`, `KafkaIOError`; then nothing has changed.
     """
-    if job.spec.right.type is JoinType.FULL:
-        raise SpecError("join.type: `teacup rewind` does not know rows of right alone yet (`type: full`)")
     if written is WrittenRows.KEEP and job.spec.right.policy is Policy.ALL:
         raise SpecError(
             "join.policy: with `all` a left record has several rows, and some of them may be missing: write them again "
@@ -95,17 +94,19 @@ def rewind(job: JoinJob, time_ms: int, written: WrittenRows, *, dry_run: bool = 
         here = replace(job, spec=begins.spec)
         receipts = {} if dry_run else _receipts(here, past.plan)
         kept = stay = None
+        in_output = partial(rows_in_output, here, begins.left, past.generations, time_ms=time_ms)
+        further = not past.settled and any(begins.left[p] < offset for p, offset in begins.reached.items())
         if written is WrittenRows.KEEP:
-            kept = rows_in_output(here, begins.left, past.generations)
-        elif not past.settled and any(begins.left[p] < offset for p, offset in begins.reached.items()):
-            if job.spec.right.policy is Policy.ALL:
+            kept = in_output()
+        elif further or job.spec.right.type is JoinType.FULL:
+            if further and job.spec.right.policy is Policy.ALL:
                 raise CheckpointUnusable(
                     f"rows about left records of before {iso(time_ms)} may be in the output, of batch "
                     f"{past.plan.number} that was not completed, or since an earlier rewind: with the policy `all` it "
                     "is not known which are missing. Start the job once, and stop it with Ctrl-C; or rewind to an "
                     "earlier time"
                 )
-            stay = rows_in_output(here, begins.left, past.generations).before(begins.reached)
+            stay = in_output(again=True).before(begins.reached if further else begins.left)
         number = place.newest + 1
         if not dry_run:
             stays = stay if kept is None else kept
@@ -141,15 +142,17 @@ def undo(job: JoinJob, *, dry_run: bool = False) -> Rewinding:
             return Rewinding(number=old.number, was=old.left, left=old.left, right={})
         left = {p: max(old.left.get(p, 0), offset) for p, offset in now.left.items()}
         kept = None
-        if not (old.settled and now.settled):  # some rows from there on may be in the output
-            if job.spec.right.policy is Policy.ALL:
+        settled = old.settled and now.settled
+        if not settled or job.spec.right.type is JoinType.FULL:  # some rows from there on may be in the output
+            if not settled and job.spec.right.policy is Policy.ALL:
                 raise CheckpointUnusable(
                     f"batch {old.plan.number} before the rewind, or batch {now.plan.number} since, was not completed, "
                     "or rows after it stay since an earlier rewind: with the policy `all` it is not known which rows "
                     "are missing. Start the job once, and stop it with Ctrl-C; or rewind to the time of that batch "
                     "(`--written again`)"
                 )
-            kept = rows_in_output(here, left, now.generations)
+            reached_ms = min(left_reached_ms(old.plan), left_reached_ms(now.plan))
+            kept = rows_in_output(here, left, now.generations, time_ms=reached_ms)
         number = place.newest + 1
         if not dry_run:
             _go_on(job, number, now, left, to_ms=None, before=old.before, receipts=receipts, kept=kept)

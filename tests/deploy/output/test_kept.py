@@ -7,8 +7,9 @@ import polars as pl
 from hypothesis import given
 from hypothesis import strategies as st
 
-from deploy.output.kept import RowsToKeep
+from deploy.output.kept import RowsToKeep, of_right
 
+NAMES = ("partition", "offset")
 POSITIONS = st.sets(st.tuples(st.integers(0, 2), st.integers(0, 40)))
 
 
@@ -21,7 +22,25 @@ def rows(about):
     }
     schema = {"outcome": pl.String, "left_partition": pl.Int32, "left_offset": pl.Int64}
     unjoined = {"outcome": ["unjoined"], "left_partition": [None], "left_offset": [None]}
-    return pl.concat([pl.DataFrame(columns, schema=schema), pl.DataFrame(unjoined, schema=schema)])
+    found = pl.concat([pl.DataFrame(columns, schema=schema), pl.DataFrame(unjoined, schema=schema)])
+    return found.with_columns(right_partition=pl.lit(0, pl.Int32), right_offset=pl.lit(0, pl.Int64))
+
+
+@given(POSITIONS, POSITIONS, st.integers(0, 5))
+def test_a_right_record_that_a_row_names_gets_none_of_its_own(named, unjoined, begin):
+    """Whatever of left is left of it; no row of a left record of the same position stays for that."""
+    found = {of_right(p): np.array([offset for q, offset in sorted(named) if q == p], np.int64) for p in range(3)}
+    kept = RowsToKeep.of(found, dict.fromkeys(found, begin)).before({}).since({0: 9})
+    about = sorted(unjoined)
+    columns = {f"right_{name}": [of[at] for of in about] for at, name in enumerate(NAMES)}
+    columns |= {f"left_{name}": of for name, of in zip(NAMES, [*columns.values()], strict=True)}
+    alone = pl.DataFrame(columns, schema=dict.fromkeys(columns, pl.Int64)).with_columns(outcome=pl.lit("unjoined"))
+
+    stays = RowsToKeep.from_json(kept.to_json()).stay(alone)
+
+    assert stays.tolist() == [position in named and position[1] >= begin for position in about]
+    assert not kept.stay(alone.with_columns(outcome=pl.lit("matched"))).any()
+    assert kept.count == 0
 
 
 @given(POSITIONS, POSITIONS, st.dictionaries(st.integers(0, 2), st.integers(0, 40)))
