@@ -85,18 +85,22 @@ class _Join(_Alone):
 
     def missing(self, reader: CommittedReader) -> int:
         found = {left_of(record.headers) for role in ("out", "dead") for record in reader.of(self.topics[role])}
-        return len(self.traffic.left) - len(found)
+        return len(self.traffic.left) - len(found - {None})
+
+    def _rows(self, reader: CommittedReader) -> list[checks.Row]:
+        """Those about left records."""
+        return checks.rows_of(reader.of(self.topics["out"]))
 
     def faults(self, reader: CommittedReader) -> Iterator[str | None]:
         """A row and its copies in the side topics are in one transaction: all are there, or none."""
-        rows = checks.rows_of(reader.of(self.topics["out"]))
+        rows = self._rows(reader)
         side = {role: [left_of(record.headers) for record in reader.of(self.topics[role])] for role in SIDES[:3]}
         yield checks.other_copies("unmatched", [row.left for row in rows if row.right is None], side["unmatched"])
         yield checks.other_copies("late", [row.left for row in rows if row.late], side["late"])
         yield checks.other_copies("dead letters", self._times(self.traffic.dead), side["dead"])
 
     def last_faults(self, reader: CommittedReader) -> Iterator[str | None]:
-        rows = checks.rows_of(reader.of(self.topics["out"]))
+        rows = self._rows(reader)
         yield from self._wrong_rows(rows)
         yield checks.wrong_order(rows)
 
@@ -143,7 +147,10 @@ class WindowJob(_Join):
             "outliers": 0,  # the last right record of each chunk admits its left records
             "records_per_batch": CHUNK,  # a chunk takes several batches
             "output": {"topic": self.topics["out"], "kafka": PRODUCER},
-            "topics": {"dead_letter": self.topics["dead"], **{role: self.topics[role] for role in SIDES[1:]}},
+            "topics": {
+                "dead_letter": self.topics["dead"],
+                **{role: self.topics[role] for role in SIDES[1:] if role in self.roles},
+            },
             "trigger": {"every": "50ms"},
             "checkpoint": str(self._folder / "checkpoint"),
             "window_folder": str(self._folder / "windows"),
@@ -159,9 +166,12 @@ class WindowJob(_Join):
         return checks.too_many_files(files, buckets)
 
     def _wrong_unjoined(self, reader: CommittedReader) -> Iterator[str | None]:
-        joined = {row.right for row in checks.rows_of(reader.of(self.topics["out"])) if row.right is not None}
-        unjoined = [right_of(record.headers) for record in reader.of(self.topics["unjoined"])]
+        joined = {row.right for row in self._rows(reader) if row.right is not None}
+        unjoined = self._unjoined(reader)
         yield checks.wrong_unjoined(unjoined, self.traffic.rights() - joined, self.traffic.settled_rights() - joined)
+
+    def _unjoined(self, reader: CommittedReader) -> list[str]:
+        return [right_of(record.headers) for record in reader.of(self.topics["unjoined"])]
 
 
 class ShuffledJob(WindowJob):
@@ -174,9 +184,26 @@ class ShuffledJob(WindowJob):
         return {**document, "join": {**document["join"], "path": "shuffled", "buckets": self.buckets}}
 
     def last_faults(self, reader: CommittedReader) -> Iterator[str | None]:
-        yield from self._wrong_rows(checks.rows_of(reader.of(self.topics["out"])))
+        yield from self._wrong_rows(self._rows(reader))
         yield from self._wrong_unjoined(reader)
         yield self._too_many_files(self.buckets)
+
+
+class FullJob(WindowJob):
+    """The in-memory join with a row for each unjoined right record, too."""
+
+    roles = ("left", "right", "out", *SIDES[:3])
+    read = ("out", *SIDES[:3])
+
+    def document(self) -> dict[str, Any]:
+        document = super().document()
+        return {**document, "join": {**document["join"], "type": "full"}}
+
+    def _rows(self, reader: CommittedReader) -> list[checks.Row]:
+        return [row for row in super()._rows(reader) if row.left is not None]
+
+    def _unjoined(self, reader: CommittedReader) -> list[str]:
+        return [right_of(r.headers) for r in reader.of(self.topics["out"]) if left_of(r.headers) is None]
 
 
 class LookupWorld(_Join):

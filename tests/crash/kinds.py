@@ -8,7 +8,7 @@ from pathlib import Path
 from dev.lookup_parts import FEEDER, LOOKUP
 from tests.crash.compacted import COMPACTED, CompactedJob
 from tests.crash.framed import FramedJob
-from tests.crash.jobs import DedupJob, Job, LookupWorld, ShuffledJob, WindowJob
+from tests.crash.jobs import DedupJob, FullJob, Job, LookupWorld, ShuffledJob, WindowJob
 from tests.crash.rewound_job import REWOUND
 from tests.crash.stalled import StalledJob
 
@@ -25,6 +25,7 @@ def job_of(kind: str, name: str, kafka: Mapping[str, str], topics: Mapping[str, 
 _ALONE = {
     "window-join": WindowJob,
     "shuffled-join": ShuffledJob,
+    "full-join": FullJob,
     "framed-join": FramedJob,
     "compacted-join": CompactedJob,
     "stalled-join": StalledJob,

@@ -13,6 +13,7 @@ from tests.crash.places import PLACES
 JOBS: Mapping[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "window-join": (("driver", "worker", "executor", "broker"), FAILPOINTS),
     "shuffled-join": (("driver", "worker", "executor", "broker"), FAILPOINTS),
+    "full-join": (("driver", "worker", "broker"), FAILPOINTS),
     "framed-join": (("driver", "worker", "broker"), FAILPOINTS),
     "stalled-join": (("driver", "worker", "broker"), FAILPOINTS),
     "compacted-join": (("driver", "worker", "broker"), FAILPOINTS),
@@ -117,6 +118,10 @@ SHORT = (
 SHORT_ON_A_CLUSTER = (Scenario("executor", "kill", "before_commit"),)
 SHORT_OF_OTHERS = {
     "shuffled-join": (Scenario("driver", "kill", "before_commit", "shuffled-join"),),
+    "full-join": (
+        Scenario("worker", "kill", "before_commit", "full-join"),
+        Scenario("driver", "kill", "after_commit", "full-join"),
+    ),
     "framed-join": (
         Scenario("worker", "kill", "producing", "framed-join"),
         Scenario("broker", "kill", "before_commit", "framed-join"),
