@@ -6,7 +6,7 @@ alone says nothing, as every topic has an offset 0.
 
 a generation of this checkpoint, or before it    ours
 no generation                                    ours, or foreign: no other job of ours wrote it
-another one, with an envelope                    ours if it is about our left topic: an earlier checkpoint wrote it
+another one, with an envelope                    ours if it is about our topic: an earlier checkpoint wrote it
 another one: made by `output.select`, a copy     another job's
 """
 
@@ -66,22 +66,27 @@ def rows_by(batch: pa.RecordBatch, origins: Collection[str]) -> pa.Array:
     return _origins(_provenance(batch)).is_in([*origins]).fill_null(value=False).to_arrow()
 
 
-def rows_of_others(batch: pa.RecordBatch, origins: Collection[str], left_topic: str | None) -> pa.Array | None:
+def rows_of_others(batch: pa.RecordBatch, origins: Collection[str], topics: tuple[str, str] | None) -> pa.Array | None:
     """Returns which rows another job has written; None: none.
 
-    left_topic   rows are envelopes, and ours are about this topic; None: a `select` made them
+    topics   rows are envelopes, and ours are about left and right records of these; None: a `select` made them
     """
     written = _provenance(batch)
     others = _unknown(written, origins)
     if not others.any():
         return None
-    if left_topic is None:
+    if topics is None:
         return others.to_arrow()
-    before = f'"position":{{"topic":{json.dumps(left_topic)},"partition":'
-    position = written["left"].str.replace(":", ',"offset":', literal=True)
-    said = pl.select(pl.concat_str(pl.lit(before), position, pl.lit('}},"right":'))).to_series().cast(pl.Binary)
-    about_ours = pl.Series(batch.column("value")).cast(pl.Binary).bin.contains(said).fill_null(value=False)
-    return (others & ~about_ours).to_arrow()
+    values = pl.Series(batch.column("value")).cast(pl.Binary)
+    for side, topic, after in (("left", topics[0], "right"), ("right", topics[1], "outcome")):
+        before = f'"position":{{"topic":{json.dumps(topic)},"partition":'
+        position = written[side].str.replace(":", ',"offset":', literal=True)
+        said = pl.select(pl.concat_str(pl.lit(before), position, pl.lit(f'}}}},"{after}":'))).to_series()
+        about_ours = values.bin.contains(said.cast(pl.Binary)).fill_null(value=False)
+        if side == "right":
+            about_ours &= written["left"].is_null()
+        others &= ~about_ours
+    return others.to_arrow()
 
 
 def copies_of_others(

@@ -16,16 +16,16 @@ from deploy.inspection.audit.judging.compare import Judgement, compare
 from deploy.inspection.audit.judging.database import AuditTables
 from deploy.inspection.audit.judging.scope import AuditScope, LeftSpan, RightSpan
 from deploy.inspection.audit.plan_history import plan_history_of
-from deploy.inspection.audit.records import SHIFT, TABLES, SideTable, copies_of, rows_of
+from deploy.inspection.audit.records import SHIFT, TABLES, SideTable, alone_as_copies, copies_of, rows_of
 from deploy.inspection.audit.shown_late import ShownLate
 from deploy.jobfile.job import Output
 from deploy.output.accounts import Accounts
 from deploy.output.routing import SideTopics, outgoing_results
 from joins.batch.state import BatchPlan
 from joins.outcome import SIDE_TOPICS
-from joins.rows.frames import ROW, is_null, rows_where
+from joins.rows.frames import ROW, rows_where
 from joins.rows.outgoing import Outgoing
-from joins.spec import JoinPath, JoinSpec, Policy
+from joins.spec import JoinPath, JoinSpec, JoinType, Policy
 from joins.testing.history import History
 from joins.testing.simulation import Simulation
 from teacup.kafka.delivery.provenance import BatchTag
@@ -82,12 +82,12 @@ def write(written: Written, spec: JoinSpec, rows: pl.DataFrame) -> None:
         written.add(topic, out)
 
     side_topics = SideTopics(spec, OUTPUT, TAG, copy)
-    main = ((rows["outcome"] == "matched") | (rows["outcome"] == "unmatched")).to_numpy()
+    main = rows["outcome"].is_in(spec.right.type.results).to_numpy()
     if main.any():
         results = rows_where(rows, main)
         out = outgoing_results(spec, OUTPUT, results, TAG)
         written.add("rows", out.where(results["outcome"].is_in(spec.right.type.outcomes).to_numpy()))
-        alone = is_null(results["right_offset"])
+        alone = (results["outcome"] == "unmatched").to_numpy()
         if alone.any():
             written.add("unmatched", out.where(alone))
         late = results["late"].to_numpy() & Accounts("").receive(results)
@@ -168,6 +168,7 @@ class Audited:
         right: dict[int, RightSpan] = {}
         for number, simulation in enumerate(self.simulations):
             self._add(simulation, number, tables, left, right)
+        full = spec.right.type is JoinType.FULL
         scope = replace(
             AuditScope(
                 policy=spec.right.policy,
@@ -179,7 +180,7 @@ class Audited:
                 gives_up=spec.right.max_wait_ms is not None,
                 direct=spec.path is not JoinPath.SHUFFLED and not isinstance(self.simulations[0], AuditedLookup),
                 lookup=isinstance(self.simulations[0], AuditedLookup),
-                topics={role: role for role in SIDE_TOPICS},
+                topics={role: role for role in SIDE_TOPICS} | ({"unjoined": "output"} if full else {}),
                 left=left,
                 right=right,
             ),
@@ -188,7 +189,8 @@ class Audited:
         with closing(duckdb.connect(config={"threads": 1})) as con:
             for name, found in tables.items():
                 con.register(f"{name}_given", pa.concat_tables(found))
-                con.execute(f"CREATE TABLE {name} AS SELECT * FROM {name}_given")
+                con.execute(f"CREATE TABLE in_{name} AS SELECT * FROM {name}_given")
+                con.execute(f"CREATE TABLE {name} AS " + (alone_as_copies(name) if full else f"FROM in_{name}"))
             return compare(AuditTables(con), scope, most=1_000)
 
     def _add(self, simulation: Any, number: int, tables: Any, left: Any, right: Any) -> None:

@@ -15,6 +15,7 @@ from deploy.checkpoint.join_checkpoint import Checkpoint
 from deploy.checkpoint.place import newest_folder
 from deploy.errors import DeployError
 from deploy.inspection.audit.records import Rewriting
+from deploy.output.kept import rows_that_stay
 from joins.batch.handover import Handover
 from joins.batch.state import BatchPlan
 from joins.errors import JoinError
@@ -70,7 +71,7 @@ class Earlier:
         """Yields the rewinds that had rows of the job `name` written again, given this checkpoint's generation."""
         since = [generation]
         for link in self.links:
-            if link.handover.rewound is not None and link.handover.stays is None:
+            if link.handover.rewound is not None and rows_that_stay(link.handover, link.handover.left) is None:
                 yield Rewriting(link.handover.left, frozenset(BatchTag.of(name, one, 0).origin for one in since))
             since.append(link.handover.generation)
 

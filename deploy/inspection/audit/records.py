@@ -9,7 +9,8 @@ arithmetic.
                     its neighbours), kept (in the sample), h, len (its text in an envelope), vh (its value), okh
                     (its own key)
     rows            spot, lpos, rpos, ts, kh, late, before (written by an earlier checkpoint than this rewound one),
-                    pass (how many rewinds had it written again), h, len: spot is its position in the output
+                    pass (how many rewinds had it written again), h, len: spot is its position in the output; of a
+                    right record alone h and len are about what follows its key
     copies          role (which side topic), spot, is_left, pos, other, reason, ts, shortened, kh, vh, h, len, origin
                     (the generation of the job that wrote it; null: it does not say), pass
 """
@@ -29,7 +30,7 @@ import pyarrow.compute as pc
 from deploy.inspection.audit.digests import of_column
 from deploy.inspection.audit.plan_history import OffsetSpans
 from deploy.inspection.audit.shown_late import ShownLate
-from deploy.inspection.audit.texts import json_string, json_strings, value_texts
+from deploy.inspection.audit.texts import after_no_left, json_string, json_strings, value_texts
 from deploy.output.ours import added_to_copies, rows_before, rows_by, texts_in
 from joins.read.parse import RAW, find
 from joins.spec import Side
@@ -292,14 +293,14 @@ def rows_of(
     again    the rewinds before it that had rows written again
     """
     headers = batch.column("headers")
-    digests = of_column(batch.column("value")) if texts else None
     count = batch.num_rows
     written = provenance_of(headers)
-    lefts = _position(written["left"])
+    lefts, rights = _position(written["left"]), _position(written["right"])
+    digests = of_column(_shown(batch, lefts.is_null() & rights.is_not_null())) if texts else None
     columns = {
         "spot": _positions(batch),
         "lpos": lefts,
-        "rpos": _position(written["right"]),
+        "rpos": rights,
         "ts": _times(batch),
         "kh": _hashed(pl.Series(batch.column("key")).cast(pl.Binary)),
         "late": (texts_in(headers, LATE) == "true").fill_null(value=False),
@@ -309,6 +310,34 @@ def rows_of(
         "len": np.zeros(count, np.int64) if digests is None else digests.size,
     }
     return _table(columns, ROWS)
+
+
+def _shown(batch: pa.RecordBatch, alone: pl.Series) -> pa.Array:
+    """Returns the values of rows; of those about a right record alone what follows their key, if it is theirs."""
+    if not alone.any():
+        return batch.column("value")
+    keys, values = (pl.Series(batch.column(name)).cast(pl.Binary) for name in ("key", "value"))
+    at = alone.arg_true()
+    return values.scatter(at, after_no_left(keys.gather(at), values.gather(at))).to_arrow()
+
+
+_ALONE = "lpos IS NULL AND rpos IS NOT NULL"
+
+
+def alone_as_copies(table: str) -> str:
+    """Returns, in SQL, what a table holds of a join of the type `full`, given tables called `in_…`.
+
+    Rows about right records alone are judged like copies in a topic `unjoined`.
+    """
+    if table == "rows":
+        return f"SELECT * FROM in_rows WHERE NOT ({_ALONE})"
+    if table == "copies":
+        return (
+            "SELECT * FROM in_copies UNION ALL BY NAME SELECT 'unjoined' AS role, spot, false AS is_left, "
+            "rpos AS pos, rpos AS other, ts, false AS shortened, kh, h, len, pass "
+            f"FROM in_rows WHERE {_ALONE}"
+        )
+    return f"SELECT * FROM in_{table}"
 
 
 def copies_of(batch: pa.RecordBatch, role: str, again: Sequence[Rewriting] = ()) -> pa.Table:

@@ -30,12 +30,11 @@ from deploy.inspection.audit.judging.compare import Judgement, compare
 from deploy.inspection.audit.judging.database import AuditTables
 from deploy.inspection.audit.judging.scope import AuditScope, LeftSpan, RightSpan
 from deploy.inspection.audit.plan_history import PlanHistory, plan_history_of
-from deploy.inspection.audit.records import SAMPLES, TABLES
+from deploy.inspection.audit.records import SAMPLES, TABLES, alone_as_copies
 from deploy.inspection.audit.scan import Plan, Tables, Writers, plan
 from deploy.jobfile.job import JoinJob
 from deploy.output.ours import origins_of
 from joins.batch.handover import Handover
-from joins.errors import SpecError
 from joins.plan.reader import state_after
 from joins.read.deserialize import SideReader
 from joins.read.parse import find
@@ -72,8 +71,6 @@ def audit(
 
     Raises `CheckpointUnusable`, `CheckpointUnreadable`, `SpecChanged`, `DataLoss`, `KafkaIOError`.
     """
-    if job.spec.right.type is JoinType.FULL:
-        raise SpecError("join.type: `teacup audit` does not know rows of right alone yet (`type: full`)")
     began_s, now_ms = time.monotonic(), wall_ms()
     last = last_written(job)
     job = last.job
@@ -161,6 +158,8 @@ def scope_of(job: JoinJob, history: PlanHistory, found: Plan, earlier: Earlier, 
         twice = earlier.twice("right", p, first or 0)
         right[p] = RightSpan(begin, end, first, done, over_ms, kept_from, ends.high, *twice)
     lookup = spec.right.source.is_stored
+    alone = {"unjoined": output.topic} if spec.right.type is JoinType.FULL else {}
+    complete = {role: topic.complete for role, topic in (*found.copies.items(), ("output", found.output))}
     return AuditScope(
         policy=spec.right.policy,
         type=spec.right.type,
@@ -175,10 +174,10 @@ def scope_of(job: JoinJob, history: PlanHistory, found: Plan, earlier: Earlier, 
         lookup=lookup,
         forgets=spec.right.source.forgets,
         output=output.topic,
-        topics=job.output.side_topics,
+        topics={**job.output.side_topics, **alone},
         left=left,
         right=right,
-        complete={role: topic.complete for role, topic in (*found.copies.items(), ("output", found.output))},
+        complete={**complete, **dict.fromkeys(alone, found.output.complete)},
         skips=frozenset(name for name in ("left", "right") if spec.side(name).tombstones == "skip"),
         from_due_ms=spec.start if isinstance(spec.start, int) and begins is None else EARLIEST_MS,
     )
@@ -210,12 +209,17 @@ def _database(folder: Path) -> Iterator[duckdb.DuckDBPyConnection]:
         con.close()
 
 
-def _views(con: duckdb.DuckDBPyConnection, folder: Path) -> None:
-    """Makes a view of each table's files, without rows and copies that were written again later."""
+def _views(con: duckdb.DuckDBPyConnection, folder: Path, *, full: bool) -> None:
+    """Makes a view of each table's files, without rows and copies that were written again later.
+
+    full   rows about right records alone are copies
+    """
     for name, schema in TABLES.items():
         if not any(folder.glob(f"{name}-*.parquet")):
             pq.write_table(schema.empty_table(), folder / f"{name}-000000.parquet")
-        con.execute(f"CREATE OR REPLACE VIEW all_{name} AS SELECT * FROM read_parquet('{folder}/{name}-*.parquet')")
+        con.execute(f"CREATE OR REPLACE VIEW in_{name} AS SELECT * FROM read_parquet('{folder}/{name}-*.parquet')")
+        taken = alone_as_copies(name) if full else f"SELECT * FROM in_{name}"
+        con.execute(f"CREATE OR REPLACE VIEW all_{name} AS {taken}")
         con.execute(f"CREATE OR REPLACE VIEW {name} AS SELECT * FROM all_{name}")
     con.execute(
         "CREATE OR REPLACE TABLE newest AS SELECT pos, max(pass) AS pass FROM (SELECT lpos AS pos, pass FROM all_rows "
@@ -238,7 +242,8 @@ def _strays(con: duckdb.DuckDBPyConnection, folder: Path, tables: Tables, found:
 
     Returns how many runs of them were left out.
     """
-    _views(con, folder)
+    full = tables.spec.right.type is JoinType.FULL
+    _views(con, folder, full=full)
     left_out = 0
     inside = f"ts >= {from_ms} AND ts < {to_ms}"
     for name, table, column, side in (("left", "lefts", "lpos", "is_left"), ("right", "rights", "rpos", "NOT is_left")):
@@ -249,7 +254,7 @@ def _strays(con: duckdb.DuckDBPyConnection, folder: Path, tables: Tables, found:
         )
         positions = [pos for (pos,) in con.execute(query).fetchall()]
         left_out += tables.read_spots(name, getattr(found, name), positions)[1]
-    _views(con, folder)
+    _views(con, folder, full=full)
     return left_out
 
 

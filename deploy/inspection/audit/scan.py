@@ -186,6 +186,11 @@ class Tables:
         self._lock, self._done, self._all = threading.Lock(), 0, 0
         self._files = 0
 
+    @property
+    def spec(self) -> JoinSpec:
+        """Returns the join."""
+        return self._job.spec
+
     def read(self, found: Plan) -> None:
         """Reads everything that is planned, the largest partitions first."""
         self._all = found.offsets
@@ -196,10 +201,8 @@ class Tables:
                 (end - start, partial(self._side, name, p, [(start, end)])) for p, (start, end) in topic.spans.items()
             ]
         spec = self._job.spec
-        of_rows = partial(
-            rows_of_others, origins=self._writers.origins, left_topic=spec.left.topic if envelopes else None
-        )
         topics = (spec.left.topic, spec.right.topic)
+        of_rows = partial(rows_of_others, origins=self._writers.origins, topics=topics if envelopes else None)
         of_copies = partial(copies_of_others, origins=self._writers.origins, topics=topics)
         of_whom = {str(Outcome.UNMATCHED): of_rows}
         if spec.right.source.is_stored:

@@ -24,6 +24,22 @@ def tails() -> dict[str, Digests]:
     return found
 
 
+def tails_alone() -> dict[str, Digests]:
+    """Returns the ends of envelopes of right records alone, by reason."""
+    return {reason: of_text(f',"outcome":"unjoined","reason":"{reason}"}}') for reason in ("expired", "null_key")}
+
+
+def after_no_left(keys: pl.Series, values: pl.Series) -> pl.Series:
+    """Returns what follows in envelopes (binary) after their key and `"left":null,"right":`; null if that is not there.
+
+    keys   of the records (binary)
+    """
+    heads = [f'{{"key":{key},"left":null,"right":'.encode() for key in json_strings(keys).to_list()]
+    pairs = zip(heads, values.to_list(), strict=True)
+    rest = [None if value is None or not value.startswith(head) else value[len(head) :] for head, value in pairs]
+    return pl.Series(rest, dtype=pl.Binary)
+
+
 BETWEEN, NO_RIGHT = ',"right":', "null"
 
 

@@ -57,6 +57,8 @@ class RightAnswers:
                 candidate = self._lefts.judged(answer, [record, *self._lefts.winners(answer, record)])[0]
                 lefts.append((answer, candidate))
         copies = self._of.copies("right", record, self._copied_right(record, lefts), read)
+        if Outcome.UNJOINED in self._spec.right.type.outcomes and record.time_ms is not None:
+            copies += tuple(row for row in self._rows_with(record).found if row.left is None)
         outcome, reason, expiry_ms = self._outcome_of_right(record, read, copies, lefts, notes)
         if unsure and outcome in (RecordState.IN_WINDOW, RecordState.UNJOINED) and not copies:
             outcome, reason = RecordState.UNKNOWN, None

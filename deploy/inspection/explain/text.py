@@ -16,6 +16,7 @@ from deploy.inspection.explain.as_json import Answer, ranked, written_key
 from deploy.inspection.explain.model import Gone, KeyAnswer, LeftAnswer, RecordState, RightAnswer
 from joins.batch.rules import earliest_left, earliest_right, latest_left, latest_right
 from joins.explain import Candidate, MatchReason, SideRecord, preference
+from joins.outcome import Outcome
 from joins.plan.wait_reasons import Cause
 from joins.spec import JoinSpec
 from teacup.base.times import is_wrong, iso, written
@@ -105,7 +106,8 @@ class Words:
         yield f"  {self._became_of_right(answer)}"
         for copy in answer.copies:
             where = _at(copy.topic, (copy.partition, copy.offset))
-            yield f"  copied to {where}: {copy.outcome}{_because(copy.reason)}"
+            if copy.topic != self.output:
+                yield f"  copied to {where}: {copy.outcome}{_because(copy.reason)}"
         if answer.read.plan is not None and answer.read.batches.number is not None:
             late = f", late by {_duration(record.late_by_ms)}" if record.late_by_ms else ""
             yield f"  read by batch {answer.read.batches.number}, planned {iso(answer.read.plan.listed_ms)}{late}"
@@ -388,6 +390,10 @@ class Words:
                 if not mine:  # a dead letter about the left record replaces the row
                     return "joined: its row could not be written, see its left record below"
                 return f"joined: it is in {', '.join(_at(row.topic, (row.partition, row.offset)) for row in mine)}"
+            case RecordState.UNJOINED if Outcome.UNJOINED in self.spec.right.type.outcomes:
+                rows = [copy for copy in answer.copies if copy.outcome == Outcome.UNJOINED]
+                own = ", ".join(_at(row.topic, (row.partition, row.offset)) for row in rows) or "not found"
+                return f"unjoined{_because(answer.reason)}: its row, {own}, has no left"
             case RecordState.UNJOINED if answer.copies:
                 return f"unjoined{_because(answer.reason)}: it is in no row, and never will be"
             case RecordState.UNJOINED:

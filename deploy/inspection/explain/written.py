@@ -37,7 +37,8 @@ class WrittenTopic:
 
     def __init__(self, job: JoinJob, topic: str, budget: Budget, origins: Collection[str] | None) -> None:
         self.topic, self._budget = topic, budget
-        self._origins, self._left_topic = origins, None if job.output.select is not None else job.spec.left.topic
+        of_join = (job.spec.left.topic, job.spec.right.topic)
+        self._origins, self._topics = origins, None if job.output.select is not None else of_join
         kafka = committed_only(job.written_with)
         self._log, self._reader = BrokerLog(topic, kafka), RangeReader(topic, kafka)
         self.ends = self._log.ends()
@@ -98,7 +99,7 @@ class WrittenTopic:
                 provenance = provenance_of(batch.column("headers"))
                 here = (provenance[side] == wanted).fill_null(value=False)
                 others = (
-                    rows_of_others(batch, self._origins or (), self._left_topic)
+                    rows_of_others(batch, self._origins or (), self._topics)
                     if source is None
                     else copies_of_others(batch, self._origins, (source,))
                 )
@@ -144,7 +145,8 @@ def _written(topic: str, row: pa.RecordBatch) -> Written:
     left, right = (_position(provenance[side]) for side in ("left", "right"))
     batch = provenance["batch"][0]
     if outcome is None:
-        outcome = Outcome.UNMATCHED if right is None else Outcome.MATCHED
+        alone = Outcome.UNJOINED if left is None else Outcome.UNMATCHED
+        outcome = alone if right is None or left is None else Outcome.MATCHED
         reason = _reason(row.column("value")[0].as_py())
     return Written(
         topic=topic,

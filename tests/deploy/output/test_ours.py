@@ -29,8 +29,8 @@ def row(tag, topic="left", of="1:2"):
     return json.dumps(envelope, separators=(",", ":")).encode(), headers
 
 
-def others(*rows, topic="left"):
-    found = rows_of_others(written(*rows), {OURS.split(":")[0]}, topic)
+def others(*rows, topics=("left", "right")):
+    found = rows_of_others(written(*rows), {OURS.split(":")[0]}, topics)
     return None if found is None else found.to_pylist()
 
 
@@ -38,6 +38,17 @@ def test_rows_of_another_left_topic_are_another_job_s():
     """Those of an earlier checkpoint are not: they may be rows too many."""
     assert others(row(OURS), row("", "other")) is None
     assert others(row(OURS), row(OLDER), row(OLDER, "other"), row(OLDER, "left-2")) == [False, False, True, True]
+
+
+def test_rows_about_a_right_record_alone_are_told_by_its_topic():
+    """A matched row is told by left, whatever its right record."""
+
+    def alone(topic, left="-"):
+        position = {"topic": topic, "partition": 0, "offset": 1}
+        envelope = {"key": "k", "left": None, "right": {"value": "v", "position": position}, "outcome": "unjoined"}
+        return json.dumps(envelope, separators=(",", ":")).encode(), [header(left, "0:1", batch=OLDER)]
+
+    assert others(alone("right"), alone("other"), alone("right", "0:7")) == [False, True, True]
 
 
 def test_a_topic_in_a_value_is_not_that_of_the_left_record():
@@ -50,7 +61,7 @@ def test_a_topic_in_a_value_is_not_that_of_the_left_record():
 
 
 def test_rows_of_a_select_say_nothing_but_their_batch():
-    assert others(row(OURS), row(OLDER), row("no tag"), topic=None) == [False, True, False]
+    assert others(row(OURS), row(OLDER), row("no tag"), topics=None) == [False, True, False]
 
 
 def copy(topic, tag=None):

@@ -308,6 +308,28 @@ def test_canary_without_marks_a_joined_record_is_unjoined(marked, monkeypatch):
     assert run.unjoined == ([] if marked else [(0, 0)])
 
 
+@pytest.mark.canary
+@pytest.mark.parametrize("marked", [True, False])
+@pytest.mark.parametrize("path", JoinPath)
+def test_canary_with_marks_that_are_lost_a_full_join_writes_a_joined_record_again(path, marked, monkeypatch):
+    """Each batch runs on an empty disk: marks of earlier ones are found again, or the record gets a row of its own."""
+    if not marked:
+        monkeypatch.setattr(restore._Restoring, "set_marks", lambda _: None)
+    left, right = topic("left", [(100, b"a"), (130, b"b")]), topic("right", [(99, b"a"), (101, b"a"), (129, b"b")])
+    history, spec = History(left, right, start_ms=100), join_spec(type="full", before_ms=40, path=path)
+    simulation = Simulation(history, spec)
+
+    for _ in range(60):
+        simulation.admit()
+        simulation.restart(lose_files=True)
+        simulation.clock.advance(5)
+    rows, expected = simulation.drain().sorted_results(), oracle.join(history, spec)
+
+    assert [row.outcome for row in expected] == ["matched", "matched", "unjoined"]
+    assert (rows == expected) is marked
+    assert set(rows) >= set(expected)
+
+
 @pytest.mark.parametrize(("path", "outcome"), [(JoinPath.SHUFFLED, "matched"), (JoinPath.DIRECT, "unmatched")])
 def test_canary_on_the_direct_path_a_key_in_two_partitions_misses_its_match(path, outcome):
     """Left's record is in partition 0, right's in partition 1."""

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from deploy.inspection.audit.findings import KINDS, Fault, Minute, Spot
-from deploy.inspection.audit.judging.contents import compare_contents
+from deploy.inspection.audit.judging.contents import compare_contents, compare_right_alone
 from deploy.inspection.audit.judging.database import AuditTables
 from deploy.inspection.audit.judging.joined import elsewhere, join_again, judge_rows
 from deploy.inspection.audit.judging.judged import judge_what
@@ -26,6 +26,7 @@ from deploy.inspection.audit.judging.scope import AuditScope
 from deploy.inspection.audit.judging.sides import judge_copies
 from deploy.inspection.audit.records import spot_of
 from joins.outcome import Outcome
+from joins.spec import JoinType
 from teacup.kafka.headers import TOMBSTONE
 
 MINUTE_MS = 60_000
@@ -62,6 +63,8 @@ def compare(
     judge_what(db, scope)
     tell("contents of rows")
     unread = compare_contents(db, scope)
+    if scope.type is JoinType.FULL and scope.envelopes:
+        compare_right_alone(db)
     tell("the join")
     join_again(db, scope)
     tell("rows")

@@ -12,7 +12,7 @@ from deploy.inspection.audit.digests import Digests, of_text
 from deploy.inspection.audit.findings import ALTERED, WRONG_OUTCOME
 from deploy.inspection.audit.judging.database import AuditTables
 from deploy.inspection.audit.judging.scope import AuditScope
-from deploy.inspection.audit.texts import BETWEEN, NO_RIGHT, REASONS, tails
+from deploy.inspection.audit.texts import BETWEEN, NO_RIGHT, REASONS, tails, tails_alone
 
 
 def compare_contents(db: AuditTables, scope: AuditScope) -> int:
@@ -30,6 +30,36 @@ def compare_contents(db: AuditTables, scope: AuditScope) -> int:
     ends = tails()
     between = of_text(BETWEEN)
     return sum(_content(db, scope, batch, ends, between) for batch in db.batches(query))
+
+
+def compare_right_alone(db: AuditTables) -> None:
+    """Compares each row about a right record alone with its record."""
+    query = """
+        SELECT c.spot, NULL::BIGINT AS lpos, c.pos AS rpos, r.t, c.h, c.len, c.kh, c.ts,
+            r.kh AS jkh, x.h AS xh, x.len AS xlen
+        FROM copies c JOIN judged_right r ON r.pos = c.pos JOIN rights x ON x.pos = c.pos
+        WHERE c.role = 'unjoined' AND NOT c.is_left AND r.dead IS NULL AND x.dead IS NULL AND x.kept
+    """
+    ends = tails_alone()
+    for batch in db.batches(query):
+        of = {name: batch.column(name) for name in batch.schema.names}
+        kh, jkh, h, xh = (of[name].fill_null(0).to_numpy(zero_copy_only=False) for name in ("kh", "jkh", "h", "xh"))
+        null_key = of["jkh"].is_null().to_numpy(zero_copy_only=False)
+        keys = (kh != jkh) | (of["kh"].is_null().to_numpy(zero_copy_only=False) != null_key)
+        times = of["ts"].to_numpy(zero_copy_only=False) != of["t"].to_numpy(zero_copy_only=False)
+        right = Digests(xh, of["xlen"].to_numpy(zero_copy_only=False))
+        values = np.ones(len(kh), bool)
+        for reason, fits in (("null_key", null_key), ("expired", ~null_key)):
+            text = right.then(ends[reason])
+            values &= ~(fits & (text.value == h) & (text.size == of["len"].to_numpy(zero_copy_only=False)))
+        why = (
+            (keys, "its key is not the join key of its right record"),
+            (times & ~keys, "its time is not that of its right record"),
+            (values & ~keys & ~times, "its value is not that of its right record"),
+        )
+        for mask, text_of in why:
+            if mask.any():
+                _faults(db, batch.filter(pa.array(mask)), ALTERED, text_of)
 
 
 def _content(

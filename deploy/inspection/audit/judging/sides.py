@@ -1,4 +1,7 @@
-"""The side topics: each record that belongs there has one copy, unchanged, and no other record has any. Pure."""
+"""The side topics: each record that belongs there has one copy, unchanged, and no other record has any. Pure.
+
+Of the type `full`, rows about right records alone are judged like copies in a topic `unjoined`.
+"""
 
 from __future__ import annotations
 
@@ -60,19 +63,21 @@ def _side(
     """
     side = "is_left" if is_left else "NOT is_left"
     lpos, rpos = ("r.pos", "NULL") if is_left else ("NULL", "r.pos")
+    is_row = role == Outcome.UNJOINED and scope.type is JoinType.FULL
+    kind, what = ("wrong outcome", "row") if is_row else ("wrong side topic", "copy")
     found = f"(SELECT * FROM copies WHERE role = '{role}' AND {side})"
     if scope.is_complete(role):
         db.run(
             f"""
             INSERT INTO faults SELECT 'missing', '{role}', NULL, {lpos}, {rpos}, NULL, r.t,
-                'its copy is missing: ' || {why}
+                'its {what} is missing: ' || {why}
             FROM {records} r ANTI JOIN {found} c ON c.pos = r.pos WHERE {expected}
             """
         )
     db.run(
         f"""
-        INSERT INTO faults SELECT 'wrong side topic', '{role}', c.spot, {lpos}, {rpos}, NULL, r.t,
-            'a copy of it is there, and it is not ' || {why}
+        INSERT INTO faults SELECT '{kind}', '{role}', c.spot, {lpos}, {rpos}, NULL, r.t,
+            'a {what} of it is there, and it is not ' || {why}
         FROM {records} r JOIN {found} c ON c.pos = r.pos WHERE ({unexpected}) AND NOT r.twice
         """
     )
@@ -83,12 +88,12 @@ def _side(
     if scope.copies_once:
         db.run(
             f"""
-            INSERT INTO faults SELECT 'doubled', '{role}', c.spot, {lpos}, {rpos}, NULL, r.t, 'it has a copy before'
+            INSERT INTO faults SELECT 'doubled', '{role}', c.spot, {lpos}, {rpos}, NULL, r.t, 'it has a {what} before'
             FROM {records} r JOIN (SELECT *, {nth} AS nth FROM {found}) c ON c.pos = r.pos
             WHERE c.nth > 1 AND NOT r.twice
             """
         )
-    if role != Outcome.UNMATCHED and scope.kept_values:
+    if role != Outcome.UNMATCHED and not is_row and scope.kept_values:
         db.run(
             f"""
             INSERT INTO faults SELECT 'altered', '{role}', c.spot, {lpos}, {rpos}, NULL, r.t,
@@ -132,7 +137,7 @@ def _dead_letters(db: AuditTables, scope: AuditScope) -> None:
             False,
             "judged_right",
             f"{right} AND NOT r.unread",
-            f"NOT {right}",
+            f"NOT {right} AND NOT {refused}",
             reason,
         )
 
@@ -191,8 +196,10 @@ def _unjoined(db: AuditTables, scope: AuditScope) -> None:
         """
         CREATE OR REPLACE TABLE ended_right AS
         SELECT r.*, j.pos IS NOT NULL AS joined, coalesce(j.by_this, false) AS by_this,
-            (r.kh IS NULL OR r.t < r.over_ms) AND r.dead IS NULL AS ended
-        FROM judged_right r LEFT JOIN joined_right j ON j.pos = r.pos
+            (r.kh IS NULL OR r.t < r.over_ms) AND r.dead IS NULL AND d.pos IS NULL AS ended
+        FROM judged_right r LEFT JOIN joined_right j ON j.pos = r.pos LEFT JOIN (
+            SELECT DISTINCT pos FROM copies
+            WHERE role = 'dead_letter' AND NOT is_left AND reason IN ('too_large', 'select_failed')) d ON d.pos = r.pos
         """
     )
     known = not scope.lookup and scope.type is not JoinType.ANTI and scope.is_complete("output")

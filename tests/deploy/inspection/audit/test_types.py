@@ -49,13 +49,7 @@ FAULTS = {
 @pytest.mark.parametrize("known", [None, 0])
 @pytest.mark.parametrize(
     ("kind", "fault"),
-    [
-        (kind, fault)
-        for kind in JoinType
-        if kind is not JoinType.FULL
-        for fault in FAULTS
-        if kind.left_out or fault is not write_what_is_left_out
-    ],
+    [(kind, fault) for kind in JoinType for fault in FAULTS if kind.left_out or fault is not write_what_is_left_out],
 )
 def test_faults_of_each_type_are_named(fault: Callable[..., None], kind: JoinType, known: int | None) -> None:
     """With the plans of batches and without; nothing is found before."""
@@ -66,3 +60,55 @@ def test_faults_of_each_type_are_named(fault: Callable[..., None], kind: JoinTyp
     found = Audited([simulation], known).verdicts()
 
     assert {of.kind for of in found.faults if of.topic == "output"} == FAULTS[fault]
+
+
+def of_right(rows: Topic) -> int:
+    return next(at for at, row in enumerate(rows) if row["headers"][0][1].split()[1] == b"-")
+
+
+def drop_right(rows: Topic, _: AuditedSimulation) -> None:
+    del rows[of_right(rows)]
+
+
+def double_right(rows: Topic, _: AuditedSimulation) -> None:
+    rows.append(dict(rows[of_right(rows)]))
+
+
+def alter_right(rows: Topic, _: AuditedSimulation) -> None:
+    row = rows[of_right(rows)]
+    row["value"] = row["value"].replace(b'"time":1', b'"time":2', 1)
+
+
+def name_another_right(rows: Topic, _: AuditedSimulation) -> None:
+    row = rows[of_right(rows)]
+    row["headers"] = [header(right="0:5000"), *row["headers"][1:]]
+
+
+def write_a_joined_one(rows: Topic, simulation: AuditedSimulation) -> None:
+    """What marks that are lost would lead to."""
+    made = pl.concat(simulation.frames)
+    joined_one = made.filter(made["outcome"] == "matched")[:1]
+    alone = made.filter(made["outcome"] == "unjoined")[:1]
+    names = [name for name in made.columns if name.startswith("right_") or name == "key"]
+    rows += simulation.made_anew(alone.with_columns(joined_one[name] for name in names))
+
+
+FAULTS_OF_RIGHT = {
+    drop_right: {MISSING},
+    double_right: {DOUBLED},
+    alter_right: {ALTERED},
+    name_another_right: {FOREIGN, MISSING},
+    write_a_joined_one: {WRONG_OUTCOME},
+}
+
+
+@pytest.mark.parametrize("known", [None, 0])
+@pytest.mark.parametrize("fault", FAULTS_OF_RIGHT)
+def test_faults_in_rows_of_right_alone_are_named(fault: Callable[..., None], known: int | None) -> None:
+    simulation = joined(Policy.NEAREST, type=JoinType.FULL)
+    assert any(row["headers"][0][1].split()[1] == b"-" for row in simulation.written.topics["rows"])
+
+    fault(simulation.written.topics["rows"], simulation)
+    found = Audited([simulation], known).verdicts()
+
+    assert {of.kind for of in found.faults if of.topic == "output"} == FAULTS_OF_RIGHT[fault], found.faults
