@@ -9,9 +9,9 @@ import pytest
 
 from deploy.cli.runs import move_of
 from teacup.base.errors import ExitCode
-from tests.deploy.jobs.test_rewind import at, rewind
 from tests.support.jobprocess import records
 from tests.support.movedjob import START_MS, file_of
+from tests.support.rewinding import at, rewind
 from tests.support.sparkjoin import Put, produce
 
 

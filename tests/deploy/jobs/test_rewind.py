@@ -3,38 +3,21 @@
 from __future__ import annotations
 
 from collections import Counter
-from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
 import typer
-import yaml
 from confluent_kafka import TopicPartition
 from confluent_kafka.admin import AdminClient
 
 from deploy.checkpoint.join_checkpoint import Checkpoint
 from deploy.checkpoint.lock import checkpoint_lock
 from deploy.checkpoint.place import Place, place_of
-from deploy.cli.rewinds import RewindRequest, rewind_of
 from deploy.cli.runs import move_of
-from deploy.jobfile.load import load_job
 from teacup.base.errors import ExitCode
 from tests.support.jobprocess import JobProcess, forget_last_commit
-from tests.support.movedjob import START_MS, expected, file_of, fill, rows
-
-
-def at(second):
-    """The time of left record number `second`, as an option has it."""
-    return datetime.fromtimestamp((START_MS + second * 1_000 + 3_000) / 1_000, UTC).isoformat()
-
-
-def rewind(folder, content, run=None, *, undo=False, dry_run=False, **asked):
-    """The command, of a job of this content."""
-    file = Path(folder) / "rewound.yaml"
-    file.write_text(yaml.safe_dump({"log": "json", **content}))
-    asked = {"to": None, "written": None, "into": None, "until": None, **asked}
-    request = RewindRequest(undo=undo, dry_run=dry_run, **asked)
-    return rewind_of(load_job(file), file, request, run=run)
+from tests.support.movedjob import expected, file_of, fill, rows
+from tests.support.rewinding import at, rewind
 
 
 @pytest.fixture
