@@ -6,8 +6,10 @@ it in ISO 8601. Unknown values are null.
 
 from __future__ import annotations
 
-from typing import Annotated
+from dataclasses import fields
+from typing import Annotated, Any
 
+import msgspec
 from pydantic import FailFast, Field
 
 from datadelay.model import (
@@ -72,15 +74,7 @@ class SubmissionBody(SentBody):
     @classmethod
     def of(cls, submission: Submission) -> SubmissionBody:
         """Returns the body for `submission`; consumer and topic are in the URL."""
-        return cls(
-            listed_ms=submission.listed_ms,
-            consumed_until_ms=submission.consumed_until_ms,
-            reason=submission.reason,
-            caught_up=submission.caught_up,
-            generation=submission.generation,
-            store_generation=submission.store_generation,
-            partitions=[_partition_body(report) for report in submission.partitions],
-        )
+        return cls.model_validate(submission, from_attributes=True)
 
 
 class RewindBody(SentBody):
@@ -118,49 +112,18 @@ class DelayBody(AnsweredBody):
     @classmethod
     def of(cls, delay: Delay) -> DelayBody:
         """Returns the answer for `delay`."""
-        return cls(
-            consumer=delay.consumer,
-            topic=delay.topic,
-            now_ms=delay.now_ms,
-            state=delay.state,
-            reason=delay.reason,
-            consumed_until_ms=delay.consumed_until_ms,
-            consumed_until=None if delay.consumed_until_ms is None else iso(delay.consumed_until_ms),
-            delay_ms=delay.delay_ms,
-            since_ms=delay.since_ms,
-            since=iso(delay.since_ms),
-            listed_ms=delay.listed_ms,
-            listed=iso(delay.listed_ms),
-            age_ms=delay.age_ms,
-            success_ms=delay.success_ms,
-            success=None if delay.success_ms is None else iso(delay.success_ms),
-            stale_after_ms=delay.stale_after_ms,
-            generation=delay.generation,
-            store_generation=delay.store_generation,
-            slowest=_partition_body(delay.slowest) if delay.slowest else None,
-            partitions=None if delay.partitions is None else [_partition_body(p) for p in delay.partitions],
-        )
+        success_ms, until_ms = delay.success_ms, delay.consumed_until_ms
+        times = {
+            "consumed_until": None if until_ms is None else iso(until_ms),
+            "since": iso(delay.since_ms),
+            "listed": iso(delay.listed_ms),
+            "success": None if success_ms is None else iso(success_ms),
+        }
+        return cls.model_validate({**_members(delay), **times}, from_attributes=True)
 
     def delay(self) -> Delay:
         """Returns this as plain data."""
-        return Delay(
-            consumer=self.consumer,
-            topic=self.topic,
-            now_ms=self.now_ms,
-            state=self.state,
-            reason=self.reason,
-            consumed_until_ms=self.consumed_until_ms,
-            delay_ms=self.delay_ms,
-            since_ms=self.since_ms,
-            listed_ms=self.listed_ms,
-            age_ms=self.age_ms,
-            success_ms=self.success_ms,
-            stale_after_ms=self.stale_after_ms,
-            generation=self.generation,
-            store_generation=self.store_generation,
-            slowest=_partition_report(self.slowest) if self.slowest else None,
-            partitions=None if self.partitions is None else tuple(_partition_report(p) for p in self.partitions),
-        )
+        return msgspec.convert(self, Delay, from_attributes=True)
 
 
 class DelayListBody(AnsweredBody):
@@ -186,28 +149,12 @@ class PointBody(AnsweredBody):
     @classmethod
     def of(cls, point: Point) -> PointBody:
         """Returns the answer for `point`."""
-        value_ms = point.consumed_until_ms
-        return cls(
-            sequence=point.sequence,
-            at_ms=point.at_ms,
-            at=iso(point.at_ms),
-            state=point.state,
-            consumed_until_ms=value_ms,
-            delay_ms=None if value_ms is None else point.at_ms - value_ms,
-            reason=point.reason,
-            slowest_partition=point.slowest_partition,
-        )
+        delay_ms = None if point.consumed_until_ms is None else point.at_ms - point.consumed_until_ms
+        return cls(**_members(point), at=iso(point.at_ms), delay_ms=delay_ms)
 
     def point(self) -> Point:
         """Returns this as plain data."""
-        return Point(
-            sequence=self.sequence,
-            at_ms=self.at_ms,
-            state=self.state,
-            consumed_until_ms=self.consumed_until_ms,
-            reason=self.reason,
-            slowest_partition=self.slowest_partition,
-        )
+        return msgspec.convert(self, Point, from_attributes=True)
 
 
 class HistoryBody(AnsweredBody):
@@ -219,14 +166,5 @@ class HistoryBody(AnsweredBody):
     next_before: int | None = Field(description="pass it as `before` for the next, older page; null: the last one")
 
 
-def _partition_body(report: PartitionReport) -> PartitionBody:
-    return PartitionBody(
-        partition=report.partition,
-        position=report.position,
-        watermark_ms=report.watermark_ms,
-        reason=report.reason,
-    )
-
-
-def _partition_report(body: PartitionBody) -> PartitionReport:
-    return PartitionReport(body.partition, body.position, body.watermark_ms, body.reason)
+def _members(value: Delay | Point) -> dict[str, Any]:
+    return {field.name: getattr(value, field.name) for field in fields(value)}
