@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from pkgutil import resolve_name
 from typing import TYPE_CHECKING, Any
 
 from joins.outcome import Outcome
@@ -80,18 +81,27 @@ def lookup_join(spark: SparkSession, spec: JoinSpec) -> DataFrame:
 class JoinKind:
     """What differs between the join kinds.
 
+    reader_at, stage_at   where reader and stage are; imported once they are needed
     inputs           the sides whose topics the join itself reads
     repeats_exactly  a batch that runs again gives the same rows, as only the topics decide
-    reader           makes the Spark reader that plans the batches, from spec, control and stage
-    stage            makes what turns a ticket, or a part of one, into items, from spec, windows' folder and copies
     shuffles         records go through a shuffle to the task that joins them
     """
 
-    inputs: tuple[str, ...]
-    repeats_exactly: bool
-    reader: Callable[..., StreamReader]
-    stage: Callable[..., Stage[BucketSummary]]
+    reader_at: str
+    stage_at: str
+    inputs: tuple[str, ...] = ("left", "right")
+    repeats_exactly: bool = True
     shuffles: bool = False
+
+    def reader(self, *args: Any) -> StreamReader:
+        """Returns the Spark reader that plans the batches, from spec, control and stage."""
+        made: StreamReader = resolve_name(self.reader_at)(*args)
+        return made
+
+    def stage(self, spec: JoinSpec, windows: Path | None, copies: str | None) -> Stage[BucketSummary]:
+        """Returns what turns a ticket, or a part of one, into items; with the folders of windows and their copies."""
+        made: Stage[BucketSummary] = resolve_name(self.stage_at)(spec, windows, copies)
+        return made
 
     def repeats_in_order(self, spec: JoinSpec) -> bool:
         """Returns whether a batch that runs again has the same number of rows, about the same left records in order.
@@ -101,45 +111,11 @@ class JoinKind:
         return self.repeats_exactly or spec.right.policy is not Policy.ALL
 
 
-def _window_reader(*args: Any) -> StreamReader:
-    from joins.plan.source import TicketReader
-
-    return TicketReader(*args)
-
-
-def _window_stage(*args: Any) -> Stage[BucketSummary]:
-    from joins.window.stage import join_stage
-
-    return join_stage(*args)
-
-
-def _fetch_reader(*args: Any) -> StreamReader:
-    from joins.window.shuffle.source import FetchReader
-
-    return FetchReader(*args)
-
-
-def _shuffled_stage(*args: Any) -> Stage[BucketSummary]:
-    from joins.window.stage import shuffled_stage
-
-    return shuffled_stage(*args)
-
-
-def _lookup_reader(*args: Any) -> StreamReader:
-    from joins.lookup.source import LookupReader
-
-    return LookupReader(*args)
-
-
-def _lookup_stage(spec: JoinSpec, windows: Path | None, copies: str | None) -> Stage[BucketSummary]:
-    from joins.lookup.stage import lookup_stage
-
-    return lookup_stage(spec, windows)
-
-
-WINDOW = JoinKind(("left", "right"), repeats_exactly=True, reader=_window_reader, stage=_window_stage)
-SHUFFLED = JoinKind(("left", "right"), repeats_exactly=True, reader=_fetch_reader, stage=_shuffled_stage, shuffles=True)
-LOOKUP = JoinKind(("left",), repeats_exactly=False, reader=_lookup_reader, stage=_lookup_stage)
+WINDOW = JoinKind("joins.plan.source:TicketReader", "joins.window.stage:join_stage")
+SHUFFLED = JoinKind("joins.window.shuffle.source:FetchReader", "joins.window.stage:shuffled_stage", shuffles=True)
+LOOKUP = JoinKind(
+    *("joins.lookup.source:LookupReader", "joins.lookup.stage:lookup_stage"), inputs=("left",), repeats_exactly=False
+)
 
 
 def join_kind_of(spec: JoinSpec) -> JoinKind:

@@ -46,10 +46,11 @@ _stores: PerProcess[Any, RightStore] = PerProcess(4, lambda store: store.close()
 _newest: PerProcess[tuple[str, str], Newest] = PerProcess(8, lambda newest: None)
 
 
-def lookup_stage(spec: JoinSpec, windows: Path | None = None) -> Stage[BucketSummary]:
+def lookup_stage(spec: JoinSpec, windows: Path | None = None, copies: None = None) -> Stage[BucketSummary]:
     """Returns the stage that turns tickets into items.
 
     windows   the folder on each machine for the facts of batches; None: the user's own
+    copies    of windows, which this join has not
     """
 
     def items(tickets: Iterable[str]) -> Iterator[Item[BucketSummary]]:

@@ -128,7 +128,7 @@ class LeftAnswers:
         listed_ms = LATEST_MS if read.plan is None else read.plan.listed_ms
         first = []
         if self._of.job.output.select is None and record.key is not None:
-            first = [_partition_of(record, len(topic.ends))]
+            first = [_bucket_of(record, len(topic.ends))]  # of our producers' partitioner, unless the key is long
         if read.batches.unread and self._of.plans.newest is not None:
             return RowsFound()
         return topic.about("left", record.position, min(record.time_ms, listed_ms), ends=ends, first=first)
@@ -355,11 +355,6 @@ def _copied_left(record: SideRecord, rows: RowsFound) -> list[str]:
         may_be_late = record.dead is None and record.late_by_ms != 0
         return [Outcome.DEAD_LETTER, *([Outcome.LATE] if may_be_late else [])]
     return [Outcome.LATE] if any(row.late for row in rows.found) else []
-
-
-def _partition_of(record: SideRecord, partitions: int) -> int:
-    """Returns the partition of a row with this key by our producers' partitioner, unless the key is long."""
-    return _bucket_of(record, partitions)
 
 
 def _bucket_of(record: SideRecord, buckets: int) -> int:
