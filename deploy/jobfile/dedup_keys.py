@@ -11,7 +11,7 @@ from dedup.identity import Identity, Within
 from dedup.replay_range import DedupConfig
 from deploy.jobfile.job import DedupJob
 from deploy.jobfile.job_keys import JobKeys, arguments, patient
-from deploy.jobfile.values import Topic, from_spec
+from deploy.jobfile.values import Topic, of
 from teacup.base.config.keys import Duration, Keys, Properties, as_written
 from teacup.kafka.errors import ConfigError
 from teacup.kafka.records.record import HEADER, KAFKA, KeyOf
@@ -62,9 +62,7 @@ class DedupOutputKeys(Keys):
     """Where records go, unchanged, to the partition that they came from."""
 
     topic: Topic = Field(description="Kafka topic to write; it needs as many partitions as the source")
-    kafka: Properties = from_spec(
-        DedupJob, "producer", description="librdkafka properties of the producer, over those of `kafka`"
-    )
+    kafka: Properties = of(DedupJob).producer("librdkafka properties of the producer, over those of `kafka`")
 
 
 class DedupKeys(JobKeys):
@@ -80,20 +78,16 @@ class DedupKeys(JobKeys):
         "`left` (the position of the left record alone), `key` (Kafka's), `header:NAME`, a JSON path into the value "
         "(`$.id`), or a list of the last three; records without an id go through and are counted",
     )
-    window_ms: Duration = from_spec(
-        DedupJob,
-        "window_ms",
-        description="how long an id is remembered, in record times of the output; within one batch an id is written "
-        "once, whatever its times",
+    window_ms: Duration = of(DedupJob).window_ms(
+        "how long an id is remembered, in record times of the output; within one batch an id is written "
+        "once, whatever its times"
     )
-    limit: int = from_spec(
-        DedupConfig,
-        "limit",
+    limit: int = of(DedupConfig).limit(
+        "the most ids remembered per partition; the oldest are forgotten first",
         ge=4,  # one in each of the four parts of a window
-        description="the most ids remembered per partition; the oldest are forgotten first",
     )
-    max_records: int = from_spec(DedupJob, "max_records", alias="records_per_batch", description="limit per batch")
-    start: Literal["earliest", "latest"] = from_spec(DedupJob, "start", description="where a new checkpoint begins")
+    max_records: int = of(DedupJob).max_records("limit per batch", alias="records_per_batch")
+    start: Literal["earliest", "latest"] = of(DedupJob).start("where a new checkpoint begins")
 
     @property
     def looks_back(self) -> bool:

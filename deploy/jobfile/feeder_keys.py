@@ -8,7 +8,7 @@ from pydantic import Field
 
 from deploy.jobfile.job import FeederJob
 from deploy.jobfile.job_keys import RightKeys, StorageKeys, TimedJobKeys, arguments
-from deploy.jobfile.values import Topic, from_spec
+from deploy.jobfile.values import Topic, of
 from joins.lookup.feed.spec import FeedSpec, FeedStorage
 from teacup.base.config.keys import Keys, Seconds
 
@@ -16,11 +16,9 @@ from teacup.base.config.keys import Keys, Seconds
 class FeedStorageKeys(StorageKeys):
     """The storage API that right records go to."""
 
-    items_per_request: int = from_spec(FeedStorage, "items_per_request", description="records written by one request")
-    unreachable_for_s: Seconds = from_spec(
-        FeedStorage,
-        "unreachable_for_s",
-        description="how long an unreachable store only holds the feeder before it fails",
+    items_per_request: int = of(FeedStorage).items_per_request("records written by one request")
+    unreachable_for_s: Seconds = of(FeedStorage).unreachable_for_s(
+        "how long an unreachable store only holds the feeder before it fails"
     )
 
     def to_spec(self) -> FeedStorage:
@@ -31,11 +29,9 @@ class FeedStorageKeys(StorageKeys):
 class FeederTopicsKeys(Keys):
     """Topics for side outputs."""
 
-    dead_letter: Topic | None = from_spec(
-        FeedSpec,
-        "dead_letter",
-        description="records that cannot be stored (bad time, invalid JSON, rejected by the store) with reason and "
-        "position; without it such a record stops the job",
+    dead_letter: Topic | None = of(FeedSpec).dead_letter(
+        "records that cannot be stored (bad time, invalid JSON, rejected by the store) with reason and "
+        "position; without it such a record stops the job"
     )
 
 
@@ -46,7 +42,7 @@ class FeederKeys(TimedJobKeys):
     right: RightKeys = Field(description="the topic that is fed, as in the job file of the lookup join")
     storage: FeedStorageKeys = Field(description="where right records go")
     topics: FeederTopicsKeys = Field(default=FeederTopicsKeys(), description="side outputs")
-    max_records: int = from_spec(FeedSpec, "max_records", alias="records_per_batch", description="limit per batch")
+    max_records: int = of(FeedSpec).max_records("limit per batch", alias="records_per_batch")
 
     def to_job(self) -> FeederJob:
         """Returns the job. Raises `SpecError` for what only the feeder itself rejects."""

@@ -30,7 +30,7 @@ from deploy.jobfile.values import (
     Start,
     TimePath,
     Topic,
-    from_spec,
+    of,
 )
 from joins.right_source import StoreAddress
 from joins.spec import Format, JoinSpec, OnDataLoss, Side, Tombstones
@@ -70,11 +70,8 @@ def patient(kafka: Mapping[str, str], own: Mapping[str, str]) -> tuple[dict[str,
 class EveryKeys(Keys):
     """A batch is tried at this interval."""
 
-    every: Duration = from_spec(
-        CommonJob,
-        "trigger_ms",
-        alias="every",
-        description="how often to run a batch; 0s: as soon as the last one is done",
+    every: Duration = of(CommonJob).trigger_ms(
+        "how often to run a batch; 0s: as soon as the last one is done", alias="every"
     )
 
 
@@ -91,19 +88,15 @@ Trigger = Annotated[
 class MetricsKeys(Keys):
     """Where a running job serves metrics and probes."""
 
-    port: int = from_spec(MetricsAt, "port", description="0: any free one, which the log names")
-    host: Text = from_spec(
-        MetricsAt,
-        "host",
-        description="the address to listen on; by default only this machine can ask. Nobody needs a token: give "
-        "another only in a network where everybody may read it",
+    port: int = of(MetricsAt).port("0: any free one, which the log names")
+    host: Text = of(MetricsAt).host(
+        "the address to listen on; by default only this machine can ask. Nobody needs a token: give "
+        "another only in a network where everybody may read it"
     )
 
-    otlp: ApiUrl | None = from_spec(
-        MetricsAt,
-        "otlp",
-        description="`http(s)://host:port` of an OpenTelemetry receiver: the numbers are sent there as well, every "
-        "15 s, by OTLP over HTTP (extra `otlp`)",
+    otlp: ApiUrl | None = of(MetricsAt).otlp(
+        "`http(s)://host:port` of an OpenTelemetry receiver: the numbers are sent there as well, every "
+        "15 s, by OTLP over HTTP (extra `otlp`)"
     )
 
     def to_spec(self) -> MetricsAt:
@@ -114,14 +107,12 @@ class MetricsKeys(Keys):
 class LineageKeys(Keys):
     """Where a running job reports what it reads and writes."""
 
-    url: ApiUrl | None = from_spec(
-        LineageTo,
-        "url",
-        description="the URL of an OpenLineage service, such as Marquez; by default as its client is configured "
-        "(`OPENLINEAGE_URL`, `OPENLINEAGE_API_KEY`, `openlineage.yml`)",
+    url: ApiUrl | None = of(LineageTo).url(
+        "the URL of an OpenLineage service, such as Marquez; by default as its client is configured "
+        "(`OPENLINEAGE_URL`, `OPENLINEAGE_API_KEY`, `openlineage.yml`)"
     )
-    namespace: Text = from_spec(LineageTo, "namespace", description="the job's namespace there")
-    every_ms: Duration = from_spec(LineageTo, "every_ms", alias="every", description="how often a running job reports")
+    namespace: Text = of(LineageTo).namespace("the job's namespace there")
+    every_ms: Duration = of(LineageTo).every_ms("how often a running job reports", alias="every")
 
     def to_spec(self) -> LineageTo:
         """Returns where to report."""
@@ -144,10 +135,8 @@ class JobKeys(Keys):
         description="librdkafka properties for all topics; "
         "`bootstrap.servers` is required; TLS and SASL properties are passed on"
     )
-    on_data_loss: OnDataLoss = from_spec(
-        JoinSpec,
-        "on_data_loss",
-        description="when records that are still needed are gone from Kafka; `continue` counts them and carries on",
+    on_data_loss: OnDataLoss = of(JoinSpec).on_data_loss(
+        "when records that are still needed are gone from Kafka; `continue` counts them and carries on"
     )
     trigger: Trigger = Field(
         default=EveryKeys(),
@@ -159,19 +148,15 @@ class JobKeys(Keys):
         description="folder or URL for positions and what the job is, used by this job only; where output is "
         "deduplicated, a URL needs its fsspec driver (`s3fs` for `s3a://`), because Python reads it too"
     )
-    brokers_answer_within_ms: Duration = from_spec(
-        CommonJob,
-        "brokers_answer_within_ms",
-        alias="wait_for_brokers",
-        description="how long a start waits for brokers that do not answer; then it ends with exit code 4, and a "
+    brokers_answer_within_ms: Duration = of(CommonJob).brokers_answer_within_ms(
+        "how long a start waits for brokers that do not answer; then it ends with exit code 4, and a "
         "supervisor starts it again",
+        alias="wait_for_brokers",
     )
-    executors_within_ms: Duration = from_spec(
-        CommonJob,
-        "executors_within_ms",
-        alias="wait_for_executors",
-        description="how long the job waits, at its start and later, while Spark's master has no executor for it; then "
+    executors_within_ms: Duration = of(CommonJob).executors_within_ms(
+        "how long the job waits, at its start and later, while Spark's master has no executor for it; then "
         "it ends with exit code 4, and a supervisor starts it again",
+        alias="wait_for_executors",
     )
     spark: SparkProperties = Field(
         default={"master": DEFAULT_MASTER},
@@ -181,17 +166,13 @@ class JobKeys(Keys):
     log: Literal["text", "json"] = Field(
         default="text", description="one line of text per batch, or one JSON object per line"
     )
-    metrics: MetricsKeys | None = from_spec(
-        CommonJob,
-        "metrics",
-        description="where a running job serves `/metrics` for Prometheus, `/livez` and `/readyz`; `{}`: the "
-        "defaults, null: nowhere",
+    metrics: MetricsKeys | None = of(CommonJob).metrics(
+        "where a running job serves `/metrics` for Prometheus, `/livez` and `/readyz`; `{}`: the "
+        "defaults, null: nowhere"
     )
-    lineage: LineageKeys | None = from_spec(
-        CommonJob,
-        "lineage",
-        description="where a running job reports its topics and counts as OpenLineage events (extra `lineage`); `{}`: "
-        "the defaults, null: nowhere",
+    lineage: LineageKeys | None = of(CommonJob).lineage(
+        "where a running job reports its topics and counts as OpenLineage events (extra `lineage`); `{}`: "
+        "the defaults, null: nowhere"
     )
 
     @property
@@ -237,24 +218,18 @@ class JobKeys(Keys):
 class TimedJobKeys(JobKeys):
     """The keys of jobs that read event times."""
 
-    start: Start = from_spec(
-        JoinSpec,
-        "start",
-        description="where a new checkpoint begins: earliest, latest or an ISO-8601 time with a zone. A join: where "
+    start: Start = of(JoinSpec).start(
+        "where a new checkpoint begins: earliest, latest or an ISO-8601 time with a zone. A join: where "
         "left does; right begins as far before it as matches need. A feeder: the store learns below which time nothing "
-        "was fed",
+        "was fed"
     )
-    registry: Properties = from_spec(
-        JoinSpec,
-        "registry",
-        description="the schema registry, if a side has `format: avro` or `protobuf`: `url` (required), "
+    registry: Properties = of(JoinSpec).registry(
+        "the schema registry, if a side has `format: avro` or `protobuf`: `url` (required), "
         "`basic.auth.user.info` (`${NAME}:${PASSWORD}`), `ssl.ca.location` and other properties of confluent-kafka's "
-        "`SchemaRegistryClient`",
+        "`SchemaRegistryClient`"
     )
-    max_future_skew_ms: Duration = from_spec(
-        JoinSpec,
-        "max_future_skew_ms",
-        description="a record further ahead of the clock goes to the dead-letter topic",
+    max_future_skew_ms: Duration = of(JoinSpec).max_future_skew_ms(
+        "a record further ahead of the clock goes to the dead-letter topic"
     )
 
 
@@ -262,41 +237,28 @@ class SideKeys(Keys):
     """One topic with event times."""
 
     topic: Topic = Field(description="Kafka topic")
-    key: KeyParts = from_spec(
-        Side,
-        "key",
-        description="join key: `kafka` is the record's key; else a JSON path into the value (`$.user.id`), "
+    key: KeyParts = of(Side).key(
+        "join key: `kafka` is the record's key; else a JSON path into the value (`$.user.id`), "
         '`header:NAME`, or a list of these; a number is its digits, so 7 and "7" are equal; a record without it '
-        "matches nothing",
+        "matches nothing"
     )
-    time: TimePath = from_spec(
-        Side,
-        "time",
-        description="event time: `kafka` is the record's timestamp; else a JSON path into the value (`$.event.time`) "
-        "to a number since the epoch or ISO-8601 text with a zone",
+    time: TimePath = of(Side).time(
+        "event time: `kafka` is the record's timestamp; else a JSON path into the value (`$.event.time`) "
+        "to a number since the epoch or ISO-8601 text with a zone"
     )
-    time_unit: TimeUnit = from_spec(
-        Side,
-        "time_unit",
-        description="what a number under `time` counts since the epoch: `ms`, `s` (also fractions) or `us`",
+    time_unit: TimeUnit = of(Side).time_unit(
+        "what a number under `time` counts since the epoch: `ms`, `s` (also fractions) or `us`"
     )
-    disorder_ms: Duration = from_spec(
-        Side,
-        "disorder_ms",
-        description="how far below the largest time before it in its partition a record's time may lie; records "
-        "beyond it are late",
+    disorder_ms: Duration = of(Side).disorder_ms(
+        "how far below the largest time before it in its partition a record's time may lie; records beyond it are late"
     )
-    tombstones: Tombstones | None = from_spec(
-        Side,
-        "tombstones",
-        description="records without a value, as Debezium writes them after a delete: `skip` (no row; counted), "
-        "`dead_letter`; null: like any other record, so a dead letter if the time is in the value",
+    tombstones: Tombstones | None = of(Side).tombstones(
+        "records without a value, as Debezium writes them after a delete: `skip` (no row; counted), "
+        "`dead_letter`; null: like any other record, so a dead letter if the time is in the value"
     )
-    format: Format = from_spec(
-        Side,
-        "format",
-        description="what values are: `json` is embedded in the envelope, `avro` and `protobuf` (with a schema "
-        "registry's frame) as JSON, `text` as text, `bytes` as base64",
+    format: Format = of(Side).format(
+        "what values are: `json` is embedded in the envelope, `avro` and `protobuf` (with a schema "
+        "registry's frame) as JSON, `text` as text, `bytes` as base64"
     )
 
     def to_spec(self) -> Side:
@@ -315,11 +277,9 @@ class SideKeys(Keys):
 class RightKeys(SideKeys):
     """The topic that completes left."""
 
-    keep: KeptParts | None = from_spec(
-        Side,
-        "keep",
-        description="what of a record is kept until it is joined, and written: a list of JSON paths (`$.price`), "
-        "`header:NAME`, `$` (the whole value) and `kafka` (Kafka's key, where `key` is another); null: everything",
+    keep: KeptParts | None = of(Side).keep(
+        "what of a record is kept until it is joined, and written: a list of JSON paths (`$.price`), "
+        "`header:NAME`, `$` (the whole value) and `kafka` (Kafka's key, where `key` is another); null: everything"
     )
 
     @model_validator(mode="after")
@@ -334,24 +294,16 @@ class ApiKeys(Keys):
     """How an API is reached."""
 
     url: ApiUrl = Field(description="`http(s)://host:port` of the API")
-    token: Text | None = from_spec(
-        StoreAddress, "token", description="bearer token; write `${NAME}`, never the token itself"
+    token: Text | None = of(StoreAddress).token("bearer token; write `${NAME}`, never the token itself")
+    ca_bundle: CaBundle | None = of(StoreAddress).ca_bundle(
+        "PEM file with the CA certificates for the API, on every machine; null: those of the system"
     )
-    ca_bundle: CaBundle | None = from_spec(
-        StoreAddress,
-        "ca_bundle",
-        description="PEM file with the CA certificates for the API, on every machine; null: those of the system",
-    )
-    connect_timeout_s: Seconds = from_spec(
-        StoreAddress, "connect_timeout_s", description="time-out of a connection attempt"
-    )
-    read_timeout_s: Seconds = from_spec(
-        StoreAddress, "read_timeout_s", description="time-out between two pieces of an answer"
-    )
+    connect_timeout_s: Seconds = of(StoreAddress).connect_timeout_s("time-out of a connection attempt")
+    read_timeout_s: Seconds = of(StoreAddress).read_timeout_s("time-out between two pieces of an answer")
 
 
 class StorageKeys(ApiKeys):
     """The storage API, and the namespace in which right records are stored."""
 
     namespace: Namespace = Field(description="the namespace to which only the feeder writes; it needs a retention")
-    requests_at_once: int = from_spec(StoreAddress, "requests_at_once", description="concurrent requests per task")
+    requests_at_once: int = of(StoreAddress).requests_at_once("concurrent requests per task")

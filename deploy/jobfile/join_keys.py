@@ -17,7 +17,7 @@ from datadelay.watermark import Idle
 from dedup.replay_range import DedupConfig
 from deploy.jobfile.job import Deduplicate, JoinJob, Output, Select
 from deploy.jobfile.job_keys import ApiKeys, RightKeys, SideKeys, StorageKeys, TimedJobKeys, arguments, patient
-from deploy.jobfile.values import Topic, from_spec, like
+from deploy.jobfile.values import Topic, like, of
 from joins.right_source import DelayApi, Log, OnExpired, StorageApi, Store
 from joins.spec import RECORDS_PER_BATCH, JoinPath, JoinSpec, JoinType, Policy, Right, Wait
 from joins.spec_base import Wording
@@ -30,44 +30,30 @@ from teacup.kafka.headers import PREFIX
 class MatchKeys(Keys):
     """Which right records match: keys equal, right.time in [left.time - before, left.time + after]."""
 
-    before_ms: Duration = from_spec(
-        Right, "before_ms", description="how much older than left a right record may be, both ends included"
+    before_ms: Duration = of(Right).before_ms("how much older than left a right record may be, both ends included")
+    after_ms: Duration = of(Right).after_ms("how much newer than left a right record may be; left waits that long")
+    policy: Policy = of(Right).policy(
+        "which of several matches: nearest in time, first or last give one row per left record; all gives "
+        "one row per pair"
     )
-    after_ms: Duration = from_spec(
-        Right,
-        "after_ms",
-        description="how much newer than left a right record may be; left waits that long",
-    )
-    policy: Policy = from_spec(
-        Right,
-        "policy",
-        description="which of several matches: nearest in time, first or last give one row per left record; all gives "
-        "one row per pair",
-    )
-    type: JoinType = from_spec(
-        Right,
-        "type",
-        description="which rows are written: `left` each left record, matched or not; `inner` matched ones; `semi` "
+    type: JoinType = of(Right).type(
+        "which rows are written: `left` each left record, matched or not; `inner` matched ones; `semi` "
         "matched ones without the right record; `anti` unmatched ones; `full` each left record, and each right record "
         "that is in none of these rows (in-memory join only). What is left out is counted; `semi` and `anti` keep no "
-        "right values",
+        "right values"
     )
-    buckets: Annotated[int, like(Count)] | None = from_spec(
-        JoinSpec,
-        "buckets",
-        description="among how many tasks a large batch is divided; null: one per partition (on the shuffled path of "
-        "the larger topic), at most 8. More use more cores, and make small batches slower",
+    buckets: Annotated[int, like(Count)] | None = of(JoinSpec).buckets(
+        "among how many tasks a large batch is divided; null: one per partition (on the shuffled path of "
+        "the larger topic), at most 8. More use more cores, and make small batches slower"
     )
 
 
 class WindowMatchKeys(MatchKeys):
     """The keys under `join` of an in-memory join, with the path of its records."""
 
-    path: JoinPath | None = from_spec(
-        JoinSpec,
-        "path",
-        description="`direct`: one task joins partition n of both topics, which must be partitioned alike by the join "
-        "key; `shuffled`: any topics, through a shuffle; null: direct if possible",
+    path: JoinPath | None = of(JoinSpec).path(
+        "`direct`: one task joins partition n of both topics, which must be partitioned alike by the join "
+        "key; `shuffled`: any topics, through a shuffle; null: direct if possible"
     )
 
 
@@ -76,10 +62,8 @@ class SelectKeys(Keys):
 
     key: Text = Field(description="Spark SQL for the record's key: a string or binary")
     value: Text = Field(description="Spark SQL for the record's value: a string or binary")
-    headers: dict[str, Text] = from_spec(
-        Select,
-        "headers",
-        description="header name to Spark SQL, strings or binary; names that begin with `teacup.` are reserved",
+    headers: dict[str, Text] = of(Select).headers(
+        "header name to Spark SQL, strings or binary; names that begin with `teacup.` are reserved"
     )
 
     def to_spec(self) -> Select:
@@ -97,29 +81,21 @@ class SelectKeys(Keys):
 class DeduplicateKeys(Keys):
     """How results that are already in the output are dropped after a restart or a retry."""
 
-    header: Text | None = from_spec(
-        Deduplicate,
-        "header",
-        description="header whose value identifies a result (one of `select.headers`). It must be unique: other rows "
+    header: Text | None = of(Deduplicate).header(
+        "header whose value identifies a result (one of `select.headers`). It must be unique: other rows "
         "with the same value are dropped while filtering. Without it, the position of the left record is the id, with "
-        "`policy: all` those of both records. A row without a value is written and counted",
+        "`policy: all` those of both records. A row without a value is written and counted"
     )
-    expression: Text | None = from_spec(
-        Deduplicate,
-        "expression",
-        description="instead of `header`: Spark SQL whose value is unique to a result, such as "
+    expression: Text | None = of(Deduplicate).expression(
+        "instead of `header`: Spark SQL whose value is unique to a result, such as "
         "`concat('clicks/', left_partition, ':', left_offset)`; written as the header `teacup.id`; needs `select`; a "
-        "row without a value is written and counted",
+        "row without a value is written and counted"
     )
-    limit: int = from_spec(DedupConfig, "limit", description="the most ids to load, newest first")
-    lookback_ms: Duration = from_spec(
-        DedupConfig,
-        "lookback_ms",
-        description="how much further back than the replay range the output is read",
+    limit: int = of(DedupConfig).limit("the most ids to load, newest first")
+    lookback_ms: Duration = of(DedupConfig).lookback_ms(
+        "how much further back than the replay range the output is read"
     )
-    quiet_ms: Duration = from_spec(
-        DedupConfig, "quiet_ms", description="filtering ends after this long without a duplicate"
-    )
+    quiet_ms: Duration = of(DedupConfig).quiet_ms("filtering ends after this long without a duplicate")
 
     def to_spec(self, settle_ms: int) -> Deduplicate:
         """Returns how repeated results are recognised.
@@ -133,38 +109,30 @@ class DeduplicateKeys(Keys):
 class TopicsKeys(Keys):
     """Topics for side outputs; without a topic such records are only counted."""
 
-    dead_letter: Topic | None = from_spec(
-        Output,
-        "dead_letter",
-        description="bad records (unparsable or future time, invalid JSON), and rows that cannot be written (too "
-        "large, a failing `select`), with reason and position; without it such a record stops the job",
+    dead_letter: Topic | None = of(Output).dead_letter(
+        "bad records (unparsable or future time, invalid JSON), and rows that cannot be written (too "
+        "large, a failing `select`), with reason and position; without it such a record stops the job"
     )
-    late: Topic | None = from_spec(Output, "late", description="copies of records beyond their disorder")
-    unmatched: Topic | None = from_spec(Output, "unmatched", description="copies of left records without a match")
-    unjoined: Topic | None = from_spec(
-        Output, "unjoined", description="right records that expired and appear in no output row"
-    )
+    late: Topic | None = of(Output).late("copies of records beyond their disorder")
+    unmatched: Topic | None = of(Output).unmatched("copies of left records without a match")
+    unjoined: Topic | None = of(Output).unjoined("right records that expired and appear in no output row")
 
 
 class OutputKeys(Keys):
     """Where joined rows go."""
 
     topic: Topic = Field(description="Kafka topic for the rows")
-    kafka: Properties = from_spec(
-        Output, "kafka", description="librdkafka properties of the producer, over those of `kafka`"
-    )
+    kafka: Properties = of(Output).kafka("librdkafka properties of the producer, over those of `kafka`")
     delivery: Literal["exactly-once", "at-least-once"] = Field(
         default="exactly-once",
         description="exactly-once writes in transactions: readers with `isolation.level=read_committed` see every row "
         "once; at-least-once writes rows again that a retry or restart repeats",
     )
-    deduplicate: DeduplicateKeys | None = from_spec(
-        Output,
-        "deduplicate",
-        description="with `at-least-once`: drop what a restart or a retry repeats; `{}` for the defaults",
+    deduplicate: DeduplicateKeys | None = of(Output).deduplicate(
+        "with `at-least-once`: drop what a restart or a retry repeats; `{}` for the defaults"
     )
-    select: SelectKeys | None = from_spec(
-        Output, "select", description="Spark SQL for key, value and headers; without it the JSON envelope is written"
+    select: SelectKeys | None = of(Output).select(
+        "Spark SQL for key, value and headers; without it the JSON envelope is written"
     )
 
     def to_spec(self, kafka: Mapping[str, str], topics: TopicsKeys) -> Output:
@@ -211,50 +179,34 @@ class JoinKeys(TimedJobKeys):
     left: SideKeys = Field(description="the topic that loses no record")
     right: RightKeys = Field(description="the topic that completes it")
     join: MatchKeys = Field(description="which right records match")
-    producer_delay_ms: Duration = from_spec(
-        JoinSpec,
-        "producer_delay_ms",
-        description="the longest time between a record's event time and when it can be read; used for partitions read "
-        "to their end",
+    producer_delay_ms: Duration = of(JoinSpec).producer_delay_ms(
+        "the longest time between a record's event time and when it can be read; used for partitions read to their end"
     )
-    max_records: Annotated[int, like(Count)] | None = from_spec(
-        JoinSpec,
-        "max_records",
-        alias="records_per_batch",
-        description="soft limit per batch, for left and right together; null: a million, or 90,000 for each bucket if "
+    max_records: Annotated[int, like(Count)] | None = of(JoinSpec).max_records(
+        "soft limit per batch, for left and right together; null: a million, or 90,000 for each bucket if "
         "that is more, up to six million (with `output.deduplicate`: a million)",
+        alias="records_per_batch",
     )
-    outliers: int = from_spec(
-        JoinSpec,
-        "outliers",
-        description="how many of 2n + 1 consecutive records may have a wrong time (late, or ahead of their neighbours) "
-        "without changing the rows of the others; 0: every record is believed",
+    outliers: int = of(JoinSpec).outliers(
+        "how many of 2n + 1 consecutive records may have a wrong time (late, or ahead of their neighbours) "
+        "without changing the rows of the others; 0: every record is believed"
     )
-    idle: Idle = from_spec(
-        JoinSpec,
-        "idle",
-        description="a partition read to its end follows the clock (`advance`), or holds the join (`hold`: topics "
-        "replayed with old times)",
+    idle: Idle = of(JoinSpec).idle(
+        "a partition read to its end follows the clock (`advance`), or holds the join (`hold`: topics "
+        "replayed with old times)"
     )
-    max_wait_ms: Annotated[Duration, like(Wait)] | None = from_spec(
-        Right,
-        "max_wait_ms",
-        description="left is written unmatched (`right_stalled`) when right makes no progress for this "
-        "long; null: never",
+    max_wait_ms: Annotated[Duration, like(Wait)] | None = of(Right).max_wait_ms(
+        "left is written unmatched (`right_stalled`) when right makes no progress for this long; null: never"
     )
     output: OutputKeys = Field(description="where rows go")
     topics: TopicsKeys = Field(default=TopicsKeys(), description="side outputs")
-    window_folder: Path | None = from_spec(
-        JoinJob,
-        "window_folder",
-        description="where the window's slices are cached on each machine; null: a folder of the user in the "
-        "temporary folder; if it cannot be written to, restarts are slower, with a warning",
+    window_folder: Path | None = of(JoinJob).window_folder(
+        "where the window's slices are cached on each machine; null: a folder of the user in the "
+        "temporary folder; if it cannot be written to, restarts are slower, with a warning"
     )
-    window_backup: bool | None = from_spec(
-        JoinJob,
-        "window_backup",
-        description="whether the window's slices are copied to the checkpoint, too: a machine that lacks them fetches "
-        "them, and reads less from Kafka; null: if the checkpoint is a URL",
+    window_backup: bool | None = of(JoinJob).window_backup(
+        "whether the window's slices are copied to the checkpoint, too: a machine that lacks them fetches "
+        "them, and reads less from Kafka; null: if the checkpoint is a URL"
     )
 
     @model_validator(mode="after")
@@ -309,14 +261,12 @@ class WindowJoinKeys(JoinKeys):
 
     kind: Literal["window-join"] = Field(description="what the job is")
     join: WindowMatchKeys = Field(description="which right records match")
-    complete: bool = from_spec(
-        JoinSpec,
-        "complete",
-        description="with `trigger: available_now`, for topics that nothing more comes to, on either side: a run does "
+    complete: bool = of(JoinSpec).complete(
+        "with `trigger: available_now`, for topics that nothing more comes to, on either side: a run does "
         "not wait for `after` and `producer_delay` to pass. Each partition is finished where it ends when the run "
         "begins, all of left is written, and all of right that is in no row is unjoined. A record that comes later "
         "nevertheless is late unless it is newer than all of these by `before` and `after`: it is flagged and counted, "
-        "and may be without its match. Not for runs that follow each other more closely than that",
+        "and may be without its match. Not for runs that follow each other more closely than that"
     )
 
     @model_validator(mode="after")
@@ -331,11 +281,9 @@ class WindowJoinKeys(JoinKeys):
 class LookupStorageKeys(StorageKeys):
     """The storage API that the feeder writes to."""
 
-    keys_per_request: int = from_spec(StorageApi, "keys_per_request", description="keys looked up by one request")
-    unreachable_for_s: Seconds = from_spec(
-        StorageApi,
-        "unreachable_for_s",
-        description="how long a task waits for a failing store before its batch fails",
+    keys_per_request: int = of(StorageApi).keys_per_request("keys looked up by one request")
+    unreachable_for_s: Seconds = of(StorageApi).unreachable_for_s(
+        "how long a task waits for a failing store before its batch fails"
     )
 
     def to_spec(self) -> StorageApi:
@@ -347,9 +295,7 @@ class DelayKeys(ApiKeys):
     """The Data Delay API that says how far the feeder is."""
 
     consumer: Text = Field(description="name of the feeder there; its topic is right.topic")
-    read_timeout_s: Seconds = from_spec(
-        DelayApi, "read_timeout_s", description="time-out between two pieces of an answer"
-    )
+    read_timeout_s: Seconds = of(DelayApi).read_timeout_s("time-out between two pieces of an answer")
 
     def to_spec(self) -> DelayApi:
         """Returns who says how far the feeder is."""
@@ -362,24 +308,15 @@ class LookupJoinKeys(JoinKeys):
     kind: Literal["lookup-join"] = Field(description="what the job is")
     storage: LookupStorageKeys = Field(description="where right is stored")
     delay: DelayKeys = Field(description="which service says how far it is stored")
-    on_expired: OnExpired = from_spec(
-        Store,
-        "on_expired",
-        description="when left needs records older than the store keeps; `unmatched`: such rows get the reason "
-        "no_longer_stored",
+    on_expired: OnExpired = of(Store).on_expired(
+        "when left needs records older than the store keeps; `unmatched`: such rows get the reason no_longer_stored"
     )
-    accepted_generations: tuple[Text, ...] = from_spec(
-        Store,
-        "accepted_generations",
+    accepted_generations: tuple[Text, ...] = of(Store).accepted_generations(
+        "generations of feeder or store to accept besides those that the checkpoint began with",
         alias="accept_generations",
-        description="generations of feeder or store to accept besides those that the checkpoint began with",
     )
-    window_folder: None = from_spec(
-        JoinJob, "window_folder", description="not supported for lookup joins: they keep no window"
-    )
-    window_backup: None = from_spec(
-        JoinJob, "window_backup", description="not supported for lookup joins: they keep no window"
-    )
+    window_folder: None = of(JoinJob).window_folder("not supported for lookup joins: they keep no window")
+    window_backup: None = of(JoinJob).window_backup("not supported for lookup joins: they keep no window")
 
     @model_validator(mode="after")
     def _unjoined_are_known(self) -> LookupJoinKeys:

@@ -2,16 +2,18 @@
 
 Functions such as `start_at` are pydantic validators: each returns the value, or raises with what is allowed.
 
-Where a key becomes a field of a spec, default, bounds and unit are declared there, and only there (`from_spec`):
+Where a key becomes a field of a spec, default, bounds and unit are declared there, and only there (`of`):
 
-    producer_delay_ms: Duration = from_spec(JoinSpec, "producer_delay_ms", description="...")
+    producer_delay_ms: Duration = of(JoinSpec).producer_delay_ms("what it means")
 
 is the key `producer_delay`, with `10s` as its default, because `JoinSpec` has it, in milliseconds.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import MISSING, fields
+from functools import partial
 from typing import Annotated, Any
 
 from pydantic import AfterValidator, BeforeValidator, Field, PlainValidator, WithJsonSchema
@@ -29,7 +31,20 @@ _KEY_PART = r"^(kafka|\$.+|header:.+)$"
 _UNITS_MS = {"_ms": 1, "_s": 1_000}
 
 
-def from_spec(spec: type[Any], name: str, **more: Any) -> Any:
+class KeysOf:
+    """Has a method for each field of a spec, which makes a key of it."""
+
+    def __init__(self, spec: type[Any]) -> None:
+        self._spec = spec
+
+    def __getattr__(self, name: str) -> Callable[..., Any]:
+        return partial(_key, self._spec, name)
+
+
+of = KeysOf
+
+
+def _key(spec: type[Any], name: str, meaning: str, **more: Any) -> Any:
     """Returns `pydantic.Field` with the default and the bounds of a field of `spec`, and its name as the key.
 
     more   other arguments of `pydantic.Field`; they override what the spec says
@@ -44,7 +59,7 @@ def from_spec(spec: type[Any], name: str, **more: Any) -> Any:
         found["alias"] = name.removesuffix(unit)
     if default is not MISSING and default is not REQUIRED:
         found["default"] = default if unit is None or default is None else _duration(default * _UNITS_MS[unit])
-    return Field(**(found | more))
+    return Field(**(found | more), description=meaning)
 
 
 def like(kind: Any) -> Any:

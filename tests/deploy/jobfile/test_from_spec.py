@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import re
 from collections.abc import Iterator
 from dataclasses import MISSING, dataclass, field, fields
 from pathlib import Path
@@ -24,7 +25,7 @@ from deploy.jobfile.job import (
     Output,
     Select,
 )
-from deploy.jobfile.values import from_spec, like
+from deploy.jobfile.values import like, of
 from joins.lookup.feed.spec import FeedSpec, FeedStorage
 from joins.right_source import DelayApi, StorageApi, Store
 from joins.spec import JoinSpec, Right, Side, Wait
@@ -71,7 +72,7 @@ def _keys(source: str) -> Iterator[tuple[str, set[str]]]:
                 calls = [
                     call
                     for call in ast.walk(key)
-                    if isinstance(call, ast.Call) and ast.unparse(call.func) in ("Field", "from_spec")
+                    if isinstance(call, ast.Call) and re.match(r"Field$|of\(", ast.unparse(call.func))
                 ]
                 own = [call for call in calls if ast.unparse(call.func) == "Field"]
                 given = {str(argument.arg) for call in own for argument in call.keywords}
@@ -96,7 +97,7 @@ def test_the_models_are_looked_at() -> None:
     "key",
     [
         'producer_delay_ms: Duration = Field(default=as_written("10s"), description="d")',
-        "max_wait_ms: Annotated[Duration, Field(gt=0)] | None = from_spec(JoinSpec, 'max_wait_ms')",
+        "max_wait_ms: Annotated[Duration, Field(gt=0)] | None = of(JoinSpec).max_wait_ms('d')",
         "outliers: int = 16",
     ],
 )
@@ -123,15 +124,15 @@ class Spec:
 class SpecKeys(Keys):
     """The same as keys."""
 
-    text: str = from_spec(Spec, "text", description="d")
-    number: int = from_spec(Spec, "number", description="d")
-    few: int = from_spec(Spec, "few", description="d")
-    pause_ms: Duration = from_spec(Spec, "pause_ms", description="d")
-    none_ms: Duration = from_spec(Spec, "none_ms", description="d")
-    time_out_s: Seconds = from_spec(Spec, "time_out_s", description="d")
-    never_ms: Annotated[Duration, like(Wait)] | None = from_spec(Spec, "never_ms", description="d")
-    names: dict[str, str] = from_spec(Spec, "names", description="d")
-    needed_ms: Duration = from_spec(Spec, "needed_ms", description="d")
+    text: str = of(Spec).text("d")
+    number: int = of(Spec).number("d")
+    few: int = of(Spec).few("d")
+    pause_ms: Duration = of(Spec).pause_ms("d")
+    none_ms: Duration = of(Spec).none_ms("d")
+    time_out_s: Seconds = of(Spec).time_out_s("d")
+    never_ms: Annotated[Duration, like(Wait)] | None = of(Spec).never_ms("d")
+    names: dict[str, str] = of(Spec).names("d")
+    needed_ms: Duration = of(Spec).needed_ms("d")
 
 
 def test_a_key_has_the_default_of_its_field_as_a_file_has_it() -> None:
