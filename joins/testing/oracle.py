@@ -66,12 +66,19 @@ def join(history: History, spec: JoinSpec) -> list[Result]:
     """
     rows, outcomes = made(history, spec), spec.right.type.outcomes
     written = [row for row in rows if row.outcome in outcomes]
-    if Outcome.UNJOINED not in outcomes:
+    if Outcome.UNJOINED.value not in outcomes:
         return written
     joined = {row.right for row in rows}
     alone = [right for right in present(history.right, spec) if (right.partition, right.offset) not in joined]
     return written + [
-        Result(None, None, right.partition, right.offset, Outcome.UNJOINED, NULL_KEY if right.key is None else EXPIRED)
+        Result(
+            None,
+            None,
+            right.partition,
+            right.offset,
+            Outcome.UNJOINED.value,
+            NULL_KEY if right.key is None else EXPIRED,
+        )
         for right in alone
     ]
 
@@ -83,11 +90,12 @@ def made(history: History, spec: JoinSpec) -> list[Result]:
     for left in present(history.left, spec):
         chosen = _chosen(spec.right.policy, left, [right for right in rights if _pairs(left, right, spec)])
         rows += [
-            Result(left.partition, left.offset, right.partition, right.offset, Outcome.MATCHED) for right in chosen
+            Result(left.partition, left.offset, right.partition, right.offset, Outcome.MATCHED.value)
+            for right in chosen
         ]
         if not chosen:
             reason = NULL_KEY if left.key is None else NO_CANDIDATE
-            rows.append(Result(left.partition, left.offset, None, None, Outcome.UNMATCHED, reason))
+            rows.append(Result(left.partition, left.offset, None, None, Outcome.UNMATCHED.value, reason))
     return rows
 
 
