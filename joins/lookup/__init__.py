@@ -2,7 +2,7 @@
 
 feed/           the feeder
 unjoined/       finds right records that no left record has matched, from the output of a lookup join
-batch.py        looks up and matches one batch of one bucket of left
+batch.py        candidates from a store: looks up chunks of left
 gate.py         what left may rely on, by a report of the Data Delay API (pure)
 key_lookup.py   looks up keys: parallel requests, with retries while the store fails
 right_items.py  converts right records to items of the storage API and back, whole columns at a time (pure)

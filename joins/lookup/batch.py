@@ -1,6 +1,6 @@
-"""Looks up and matches one batch of one bucket of left. Pure except for its reader and look-up.
+"""Candidates from a store: left is looked up in chunks, and what is found becomes a slice. Pure except for the look-up.
 
-The records found become a slice, so the policies of the in-memory join apply to them. A left record may have lost its
+`joins.window.bolt.BatchJoin` then joins it like a slice of the window. A left record may have lost its
 right record in two ways: its window starts before what the store still keeps, or a newer record of the same key may
 have replaced it. Such left records are identified *after* the answers came, so nothing can have expired in between.
 Rows leave in left's order.
@@ -13,36 +13,26 @@ that no verdict becomes wrong.
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Generator, Iterator
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
 import polars as pl
-import pyarrow as pa
 
-from joins.batch.facts import BucketFacts
 from joins.batch.rules import earliest_right, latest_right
-from joins.batch.ticket import Ticket
 from joins.errors import DataLoss
-from joins.read.batch_reader import BatchReader, GiveBack, from_log
 from joins.read.parse import ParsedBatch
-from joins.read.summary import BucketSummary, Newest
-from joins.rows.frames import side_columns
 from joins.spec import JoinSpec
+from joins.window.bolt import Offer, Provider
 from joins.window.slices import Slice
 from joins.window.window import Window
-from teacup.base.stage_times import Clock, StageTimes, no_clock
-from teacup.base.times import EARLIEST_MS, iso
-from teacup.kafka.headers import NO_LONGER_STORED
+from teacup.base.stage_times import StageTimes
+from teacup.base.times import iso
 
 RECORDS_AT_ONCE = 40_000
 BYTES_AT_ONCE = 32 << 20
 AHEAD = 1
 """Look-ups in flight while rows are written."""
-
-ReadLeft = Callable[[int, int, int], Generator[pa.RecordBatch, None, None]]
-"""(partition, start, end) -> the readable records of the range, in the schema of `teacup.kafka.read.fetch`."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,99 +61,49 @@ def at_once(look_up: Callable[[], StoredRight]) -> Callable[[], StoredRight]:
     return lambda: stored
 
 
-@dataclass(slots=True)
-class LookupBatch:
-    """Carries out one bucket's part of a batch plan.
+class StoreProvider(Provider):
+    """Candidates are looked up, many left records at once; the next look-up is in flight while rows are written.
 
-    begin   starts a look-up; the next one is in flight while rows are written
-    clock   measures how long each stage takes
+    begin   starts a look-up
     """
 
-    spec: JoinSpec
-    ticket: Ticket
-    read: ReadLeft
-    look_up: LookUp
-    newest: Newest = field(default_factory=dict)
-    begin: StartLookUp = at_once
-    give_back: GiveBack | None = None
-    clock: Clock = no_clock
-    summary: BucketSummary = field(init=False)
-    facts: BucketFacts = field(init=False)
-    _times: StageTimes = field(init=False)
+    def __init__(
+        self, spec: JoinSpec, look_up: LookUp, begin: StartLookUp = at_once, times: StageTimes | None = None
+    ) -> None:
+        super().__init__(Window(spec.right))
+        self._spec, self._look_up, self._start, self._times = spec, look_up, begin, times or StageTimes()
+        self.held_by = f"{spec.right.store.delay.consumer} in {spec.right.topic}"
+        self._waiting: list[ParsedBatch] = []
+        self._under_way: deque[tuple[pl.DataFrame, pl.Series, Callable[[], StoredRight]]] = deque()
 
-    def __post_init__(self) -> None:
-        self._times = StageTimes(self.clock)
-        self.summary = BucketSummary.of(self.ticket)
-        self.summary.held_by = f"{self.spec.right.store.delay.consumer} in {self.spec.right.topic}"
+    def ask(self, taken: ParsedBatch) -> Iterator[Offer]:
+        """Begins a look-up once enough records wait for it; offers what the one before it has found."""
+        self._waiting.append(taken)
+        records = sum(len(parsed.records) for parsed in self._waiting)
+        size = sum(parsed.records.estimated_size() for parsed in self._waiting)
+        if records >= RECORDS_AT_ONCE or size >= BYTES_AT_ONCE:
+            self._begin()
+            if len(self._under_way) > AHEAD:
+                yield self._found()
 
-    def rows(self) -> Iterator[pl.DataFrame]:
-        """Yields the rows to write (`frames.ROW`). Left records keep the order of their partition."""
-        yield from self._times.over("match", self._rows())
-        self.summary.seconds = self._times.seconds
+    def rest(self) -> Iterator[Offer]:
+        """Offers the others."""
+        if self._waiting:
+            self._begin()
+        while self._under_way:
+            yield self._found()
 
-    def _rows(self) -> Iterator[pl.DataFrame]:
-        def fetch(side: str, p: int, start: int, end: int) -> Generator[pa.RecordBatch, None, None]:
-            return self._times.over("fetch", self.read(p, start, end))
+    def _begin(self) -> None:
+        records = pl.concat([parsed.records for parsed in self._waiting], rechunk=True)
+        late, keys = pl.concat([parsed.late for parsed in self._waiting]), unique_keys(records)
+        self._under_way.append((records, late, self._start(lambda: self._look_up(keys))))
+        self._waiting = []
 
-        read = from_log(self.spec, self.ticket, fetch, self.give_back)
-        reader = BatchReader(self.spec, self.ticket, read)
-        stalled_from_ms = reader.limit.stalled_from_ms
-        under_way: deque[_Part] = deque()
-        for taken in self._parts(reader):
-            if isinstance(taken, pl.DataFrame):
-                yield from self._counted(taken)
-                continue
-            under_way.append(self._begun(taken))
-            if len(under_way) > AHEAD:
-                yield from self._matched(under_way.popleft(), stalled_from_ms)
-        while under_way:
-            yield from self._matched(under_way.popleft(), stalled_from_ms)
-        self.facts = reader.facts(None)
-        self.summary.note(self.facts)
-        self.summary.watermark_ms["right"] = reader.watermark_ms
-
-    def _parts(self, reader: BatchReader) -> Iterator[list[ParsedBatch] | pl.DataFrame]:
-        """Yields lists of left records to look up together, and rows of dead letters in between."""
-        waiting: list[ParsedBatch] = []
-        for p, taken in reader.take_left():
-            self.summary.saw(taken, p, self.newest, self.ticket.bucket.left[p].watermark_ms, self.spec.left.disorder_ms)
-            if len(taken.dead):
-                yield taken.dead
-            if len(taken.records):
-                waiting.append(taken)
-            records = sum(len(parsed.records) for parsed in waiting)
-            size = sum(parsed.records.estimated_size() for parsed in waiting)
-            if records >= RECORDS_AT_ONCE or size >= BYTES_AT_ONCE:
-                yield waiting
-                waiting = []
-        if waiting:
-            yield waiting
-
-    def _counted(self, rows: pl.DataFrame) -> Iterator[pl.DataFrame]:
-        if len(rows):
-            self.summary.count(rows)
-            yield rows
-
-    def _begun(self, taken: list[ParsedBatch]) -> _Part:
-        records = pl.concat([parsed.records for parsed in taken], rechunk=True)
-        late, keys = pl.concat([parsed.late for parsed in taken]), unique_keys(records)
-        return _Part(records, late, self.begin(lambda: self.look_up(keys)))
-
-    def _matched(self, part: _Part, stalled_from_ms: int | None) -> Iterator[pl.DataFrame]:
+    def _found(self) -> Offer:
+        records, late, wait = self._under_way.popleft()
         with self._times.within("look_up"):
-            stored = part.stored()
-        expiry_ms = self.ticket.bucket.expiry_ms if self.spec.right.source.right_is_judged else EARLIEST_MS
-        for rows in match(self.spec, part.records, part.late, stored, stalled_from_ms, expiry_ms):
-            yield from self._counted(rows)
-
-
-@dataclass(frozen=True, slots=True)
-class _Part:
-    """Left records and a function that waits for their look-up."""
-
-    records: pl.DataFrame
-    late: pl.Series
-    stored: Callable[[], StoredRight]
+            stored = wait()
+        return offer(self._spec, records, late, stored)
 
 
 def unique_keys(left: pl.DataFrame) -> pl.Series:
@@ -171,37 +111,22 @@ def unique_keys(left: pl.DataFrame) -> pl.Series:
     return left["key"].drop_nulls().unique(maintain_order=True)
 
 
-def match(
-    spec: JoinSpec,
-    left: pl.DataFrame,
-    late: pl.Series,
-    stored: StoredRight,
-    stalled_from_ms: int | None,
-    expiry_ms: int = EARLIEST_MS,
-) -> Iterator[pl.DataFrame]:
-    """Yields rows (`frames.ROW`) for each left record, in left's order. Raises `DataLoss` if right ones may be gone.
-
-    expiry_ms   right records below it can no longer match
-    """
+def offer(spec: JoinSpec, left: pl.DataFrame, late: pl.Series, stored: StoredRight) -> Offer:
+    """Makes a slice of what is stored for left records. Raises `DataLoss` if right ones may be gone."""
     expired = pl.Series(earliest_right(spec.right, left["time"]) < stored.retained_from_ms) & left["key"].is_not_null()
     replaced = _replaced(spec, left, stored)
     gone = expired | replaced
-    if not gone.any():
-        yield from _join(spec, left, late, stored.right, stalled_from_ms, expiry_ms)
-        return
-    if spec.right.store.on_expired == "stop":
+    if gone.any() and spec.right.store.on_expired == "stop":
         if not expired.any():
             raise DataLoss(_only_latest(spec, left.filter(replaced)))
         raise DataLoss(_too_late(spec, left.filter(expired), stored.retained_from_ms))
-    # Without keys these records match nothing but keep their order; the keys are restored afterwards.
-    keyless = left.with_columns(key=pl.when(gone).then(None).otherwise(left["key"]))
-    for rows in _join(spec, keyless, late, stored.right, stalled_from_ms, expiry_ms):
-        row = np.searchsorted(left["offset"].to_numpy(), rows["left_offset"].to_numpy())
-        yield rows.with_columns(
-            key=left["key"].gather(row),
-            left_key=left[side_columns(left)["key"]].gather(row),
-            reason=pl.when(gone.gather(row)).then(pl.lit(NO_LONGER_STORED)).otherwise(rows["reason"]),
-        )
+    first: Any = left["time"].min()
+    last: Any = left["time"].max()
+    window, right = Window(spec.right), stored.right
+    reach = right.filter(right["time"].is_between(earliest_right(spec.right, first), latest_right(spec.right, last)))
+    if len(reach):
+        window.add(Slice.build(reach, {}))
+    return Offer(left, late, window, gone.to_numpy() if gone.any() else None)
 
 
 def _replaced(spec: JoinSpec, left: pl.DataFrame, stored: StoredRight) -> pl.Series:
@@ -211,23 +136,6 @@ def _replaced(spec: JoinSpec, left: pl.DataFrame, stored: StoredRight) -> pl.Ser
     newest = stored.right.group_by("key").agg(newest=pl.col("time").max())
     beside = left.select("key", "time").join(newest, on="key", how="left", maintain_order="left")
     return (beside["newest"] > latest_right(spec.right, beside["time"])).fill_null(False)
-
-
-def _join(
-    spec: JoinSpec,
-    left: pl.DataFrame,
-    late: pl.Series,
-    right: pl.DataFrame,
-    stalled_from_ms: int | None,
-    expiry_ms: int,
-) -> Iterator[pl.DataFrame]:
-    window = Window(spec.right)
-    first: Any = left["time"].min()
-    last: Any = left["time"].max()
-    reach = right.filter(right["time"].is_between(earliest_right(spec.right, first), latest_right(spec.right, last)))
-    if len(reach):
-        window.add(Slice.build(reach, {}))
-    yield from window.join(left, late, expiry_ms=expiry_ms, stalled_from_ms=stalled_from_ms)
 
 
 def _too_late(spec: JoinSpec, left: pl.DataFrame, retained_from_ms: int) -> str:

@@ -25,17 +25,20 @@ from joins.batch.rules import latest_right
 from joins.batch.ticket import Ticket
 from joins.errors import DelayUnreachable, SpecError, planned_records
 from joins.items import ARROW_TYPES, SPARK_TYPES, Begin, End, Item, Rows, Stage
-from joins.lookup.batch import RECORDS_AT_ONCE, LookupBatch, StoredRight, match, unique_keys
+from joins.lookup.batch import RECORDS_AT_ONCE, StoredRight, StoreProvider, offer, unique_keys
 from joins.lookup.gate import judge
 from joins.lookup.key_lookup import NotKnown, Outside, RightStore, lookup_client
+from joins.read.batch_reader import BatchReader, from_log
 from joins.read.deserialize import SideReader
 from joins.read.facts_files import FactsFolder, bucket_folder
 from joins.read.summary import BucketSummary, Newest
-from joins.rows.frames import RECORD, SIDE_COLUMNS, in_chunks
+from joins.rows.frames import RECORD, SIDE_COLUMNS
 from joins.spec import JoinSpec
+from joins.window.bolt import BatchJoin
 from teacup.base.now import Every, wall_ms
 from teacup.base.process import PerProcess
-from teacup.base.times import iso
+from teacup.base.stage_times import StageTimes
+from teacup.base.times import EARLIEST_MS, iso
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -74,20 +77,20 @@ def _items(spec: JoinSpec, windows: Path | None, store: str, ticket: Ticket) -> 
     def look_up(keys: pl.Series) -> StoredRight:
         return store_of(spec).look_up(keys, generations)
 
-    ahead = ThreadPoolExecutor(1, thread_name_prefix="look-ahead")
+    times, ahead = StageTimes(time.perf_counter), ThreadPoolExecutor(1, thread_name_prefix="look-ahead")
 
-    def read(partition: int, start: int, end: int) -> Generator[pa.RecordBatch, None, None]:
-        return reader.read(partition, start, end, RECORDS_AT_ONCE)
+    def read(side: str, partition: int, start: int, end: int) -> Generator[pa.RecordBatch, None, None]:
+        return times.over("fetch", reader.read(partition, start, end, RECORDS_AT_ONCE))
 
     def begin(work: Callable[[], StoredRight]) -> Callable[[], StoredRight]:
         return ahead.submit(work).result
 
     newest = _newest.get((spec.name, ticket.generation), dict)
-    batch = LookupBatch(spec, ticket, read, look_up, newest, begin, reader.give_back, time.perf_counter)
+    left = BatchReader(spec, ticket, from_log(spec, ticket, read, reader.give_back))
+    batch = BatchJoin(ticket, StoreProvider(spec, look_up, begin, times), left, newest, times)
     try:
         with planned_records(spec.on_data_loss):
-            for rows in batch.rows():
-                yield from map(Rows, in_chunks(rows))
+            yield from map(Rows, batch.rows())
     finally:
         ahead.shutdown(wait=False, cancel_futures=True)  # a failed task does not wait for its look-ups
     folder = bucket_folder(windows, spec.name, ticket.generation, ticket.name_of_part)
@@ -144,7 +147,7 @@ def _looked_up(spec: JoinSpec, batch: pa.RecordBatch, wait_at_most_s: float | No
     generation = _wait(spec, latest_right(spec.right, largest_ms), wait_at_most_s)
     stored = store_of(spec).look_up(unique_keys(left), (generation, *spec.right.store.accepted_generations))
     on_time = pl.repeat(False, len(left), dtype=pl.Boolean, eager=True)
-    for out in match(spec, left, on_time, stored, None):
+    for out in offer(spec, left, on_time, stored).rows(EARLIEST_MS):
         kept = pa.Table.from_batches([batch]).take(out["left_offset"].to_arrow())
         for name, dtype in ADDED.items():
             kept = kept.append_column(name, out[name].to_arrow().cast(ARROW_TYPES[dtype]))

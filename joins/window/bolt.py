@@ -6,6 +6,9 @@ One batch of one bucket:
     2. Left is read, matched, and goes out.
     3. Right records that no later left record can match expire.
 
+    `BatchJoin` does so for all join kinds. Where the right records are that a left one may match, its `Provider` says:
+    the window here, or a store (`joins.lookup.batch`).
+
     `joins.read.batch_reader` decides what is read, and how far left may go. The same ticket and the same window give
     the same rows and the same facts again.
 
@@ -16,8 +19,10 @@ One batch of one bucket:
 
 from __future__ import annotations
 
+from abc import ABC, abstractmethod
 from collections import OrderedDict
 from collections.abc import Callable, Generator, Iterator
+from dataclasses import dataclass
 
 import polars as pl
 import pyarrow as pa
@@ -29,12 +34,13 @@ from joins.outcome import Outcome
 from joins.read.batch_reader import BatchReader, GiveBack, OpenRange, Read, from_log
 from joins.read.parse import ParsedBatch
 from joins.read.summary import BucketSummary, Newest
-from joins.rows.frames import I64, in_chunks, is_null, rows_about, rows_where
+from joins.rows.frames import I64, Bools, in_chunks, is_null, rows_about, rows_where
 from joins.spec import JoinSpec
 from joins.window.restore import CachedWindow, Joined, SliceStore, restore
 from joins.window.slices import Slice, Span, key_hashes
 from joins.window.window import JoinedRight, Window
 from teacup.base.stage_times import Clock, StageTimes, no_clock
+from teacup.base.times import EARLIEST_MS
 from teacup.kafka.headers import EXPIRED, NULL_KEY
 
 StoreOf = Callable[[str, str], SliceStore]
@@ -86,13 +92,14 @@ class JoinBolt:
             _save_slices(kept.window, store)
             store.copy(ticket.listed_ms, ticket.bucket.expiry_ms, *needed(spec, ticket.bucket))
         opened = opened or from_log(spec, ticket, read, self._give_back)
-        batch = BatchJoin(ticket, kept.window, BatchReader(spec, ticket, opened), kept.newest, times)
+        reader = BatchReader(spec, ticket, opened)
+        provider = WindowProvider(ticket.bucket, kept.window, reader)
+        batch = BatchJoin(ticket, provider, reader, kept.newest, times)
         batch.summary.restored = came_from
         batch.summary.deleted, batch.summary.presumed = kept.deleted, kept.presumed
         yield from batch.rows()
         with times.within("index"):
-            self._save(batch, kept, ticket, store)
-        batch.summary.seconds = times.seconds
+            self._save(provider, batch.facts, kept, ticket, store)
         kept.number = ticket.number
         kept.right_end = {p: facts.end for p, facts in batch.facts.right.items()}
         kept.left_end = {p: facts.end for p, facts in batch.facts.left.items()}
@@ -109,89 +116,174 @@ class JoinBolt:
             if key[0] == ticket.generation and kept.number >= ticket.number - 1
         )
 
-    def _save(self, batch: BatchJoin, kept: CachedWindow, ticket: Ticket, store: SliceStore) -> None:
+    def _save(
+        self, provider: WindowProvider, facts: BucketFacts, kept: CachedWindow, ticket: Ticket, store: SliceStore
+    ) -> None:
         """Saves what later batches need, and drops nothing that a retry of this batch would need."""
         bucket = ticket.bucket
-        if batch.slice not in kept.window.slices:
-            covers = {p: (r.start, batch.facts.right[p].end) for p, r in bucket.right.items() if r.records}
+        if provider.slice not in kept.window.slices:
+            covers = {p: (r.start, facts.right[p].end) for p, r in bucket.right.items() if r.records}
             if covers:
                 store.save_slice(Slice.nothing(covers, bucket.expiry_ms))
         _save_slices(kept.window, store)
-        left_read = {p: (bucket.left[p].start, facts.end) for p, facts in batch.facts.left.items()}
+        left_read = {p: (bucket.left[p].start, of.end) for p, of in facts.left.items()}
         if any(start < end for start, end in left_read.values()):
-            store.save_marks(Joined(left_read, batch.joined, batch.facts.expiry_ms))
-        store.save_facts(ticket, batch.facts)
+            store.save_marks(Joined(left_read, provider.joined, facts.expiry_ms))
+        store.save_facts(ticket, facts)
         left, right = needed(self._spec, bucket)
         store.forget({p: low for p, (low, _) in left.items()}, {p: low for p, (low, _) in right.items()})
 
 
-class BatchJoin:
-    """Carries out one bucket's part of a batch plan on the window that earlier batches left.
+@dataclass(frozen=True, slots=True)
+class Offer:
+    """Left records and where to look for their candidates.
 
-    slice   what the batch added to the window, before any of it expired
-    joined  the live right records (offsets by partition) that left was joined with
+    gone     masks those whose right records may be lost: they match nothing, with the reason `no_longer_stored`
+    joined   collects the right records that are picked
+    """
+
+    left: pl.DataFrame
+    late: pl.Series
+    window: Window
+    gone: Bools | None = None
+    joined: JoinedRight | None = None
+
+    def rows(self, expiry_ms: int, stalled_from_ms: int | None = None) -> Iterator[pl.DataFrame]:
+        """Yields rows (`frames.ROW`) for each left record, in order; the rest as in `Window.join`."""
+        yield from self.window.join(
+            self.left,
+            self.late,
+            expiry_ms=expiry_ms,
+            stalled_from_ms=stalled_from_ms,
+            gone=self.gone,
+            joined=self.joined,
+        )
+
+
+class Provider(ABC):
+    """Provides the candidates of left records: the right records that they may match.
+
+    window    what it keeps for later batches
+    held_by   what bounds left, if not right's watermark
+    """
+
+    held_by = ""
+
+    def __init__(self, window: Window) -> None:
+        self.window = window
+
+    def index(self, right: Iterator[ParsedBatch]) -> Iterator[pl.DataFrame]:
+        """Takes right's range, if right is read; yields rows of records that are no candidates."""
+        yield from ()
+
+    @abstractmethod
+    def ask(self, taken: ParsedBatch) -> Iterator[Offer]:
+        """Takes left records; yields what is known by now for these, and for those before them."""
+
+    def rest(self) -> Iterator[Offer]:
+        """Yields what is left to offer once all left records were taken."""
+        yield from ()
+
+    def expire(self) -> Iterator[pl.DataFrame]:
+        """Ends the batch; yields rows of records that are no candidates of later batches."""
+        yield from ()
+
+
+class BatchJoin:
+    """Carries out one bucket's part of a batch plan, wherever its candidates come from.
+
     facts   available once all rows were taken
     """
 
     def __init__(
         self,
         ticket: Ticket,
-        window: Window,
+        provider: Provider,
         reader: BatchReader,
         newest: Newest | None = None,
         times: StageTimes | None = None,
     ) -> None:
-        self._bucket, self._window, self._reader = ticket.bucket, window, reader
+        self._bucket, self._provider, self._reader = ticket.bucket, provider, reader
         self._times = times or StageTimes()
         self._newest = {} if newest is None else newest
         self.summary = BucketSummary.of(ticket)
-        self.slice: Slice | None = None
-        self.joined: dict[int, I64] = {}
+        self.summary.held_by = provider.held_by
         self.facts = BucketFacts()
 
     def rows(self) -> Iterator[pl.DataFrame]:
         """Yields the rows to write (`frames.ROW`) in chunks of bounded bytes, left's in the order of its partition."""
-        for stage, made in (("index", self._index()), ("match", self._match())):
+        stages = ("index", self._provider.index(self._right())), ("match", self._match())
+        for stage, made in stages if self._bucket.right else stages[1:]:
             for rows in self._times.over(stage, made):
                 self.summary.count(rows)
                 yield rows
-        self.facts = self._reader.facts(self._window.oldest_ms)
+        window = self._provider.window
+        self.facts = self._reader.facts(window.oldest_ms)
         self.summary.note(self.facts)
-        self.summary.window_records = len(self._window)
-        self.summary.window_bytes = self._window.data_bytes
+        self.summary.watermark_ms.setdefault("right", self._reader.watermark_ms)
+        self.summary.window_records, self.summary.window_bytes = len(window), window.data_bytes
+        self.summary.seconds = self._times.seconds
 
-    def _index(self) -> Iterator[pl.DataFrame]:
-        """Reads right, which becomes a slice of the window."""
-        bucket, window, reader = self._bucket, self._window, self._reader
-        entering: list[pl.DataFrame] = []
-        for p, taken in reader.take_right():
-            self.summary.saw(taken, p, self._newest, bucket.right[p].watermark_ms, reader.spec.right.disorder_ms)
-            yield from self._enter(taken, entering)
-        if entering:
-            covers = {p: (bucket.right[p].start, facts.end) for p, facts in reader.right.items()}
-            records = pl.concat(entering, rechunk=True)
-            hashes = key_hashes(records, apart=reader.spec.is_direct)
-            self.slice = Slice.build(records, covers, since_ms=bucket.expiry_ms, hashes=hashes)
-            window.add(self.slice)
+    def _right(self) -> Iterator[ParsedBatch]:
+        for p, taken in self._reader.take_right():
+            self._saw(taken, p)
+            yield taken
 
     def _match(self) -> Iterator[pl.DataFrame]:
-        """Reads and matches left; then expires what no later left record can match."""
-        bucket, window, reader = self._bucket, self._window, self._reader
-        stalled_from_ms = reader.limit.stalled_from_ms
-        joined = JoinedRight()
-        for p, taken in reader.take_left():
-            self.summary.saw(taken, p, self._newest, bucket.left[p].watermark_ms, reader.spec.left.disorder_ms)
+        """Reads and matches left; then what no later left record can match expires."""
+        for p, taken in self._reader.take_left():
+            self._saw(taken, p)
             yield from in_chunks(taken.dead)
             if len(taken.records):
-                yield from window.join(
-                    taken.records,
-                    taken.late,
-                    expiry_ms=bucket.expiry_ms,
-                    stalled_from_ms=stalled_from_ms,
-                    joined=joined,
-                )
-        self.joined = joined.since(reader.expiry_ms)
-        yield from window.expire(reader.expiry_ms)
+                yield from self._rows(self._provider.ask(taken))
+        yield from self._rows(self._provider.rest())
+        yield from self._provider.expire()
+
+    def _rows(self, offers: Iterator[Offer]) -> Iterator[pl.DataFrame]:
+        judged = self._reader.spec.right.source.right_is_judged
+        expiry_ms = self._bucket.expiry_ms if judged else EARLIEST_MS
+        for offer in offers:
+            yield from offer.rows(expiry_ms, self._reader.limit.stalled_from_ms)
+
+    def _saw(self, taken: ParsedBatch, p: int) -> None:
+        watermark_ms = self._bucket.side(taken.side)[p].watermark_ms
+        self.summary.saw(taken, p, self._newest, watermark_ms, self._reader.spec.side(taken.side).disorder_ms)
+
+
+class WindowProvider(Provider):
+    """Candidates are in the window that earlier batches left; right's range enters it first.
+
+    slice   what the batch added to the window, before any of it expired
+    joined  the live right records (offsets by partition) that left was joined with
+    """
+
+    def __init__(self, bucket: Bucket, window: Window, reader: BatchReader) -> None:
+        super().__init__(window)
+        self._bucket, self._reader = bucket, reader
+        self._picked = JoinedRight()
+        self.slice: Slice | None = None
+        self.joined: dict[int, I64] = {}
+
+    def index(self, right: Iterator[ParsedBatch]) -> Iterator[pl.DataFrame]:
+        """Makes a slice of right's range."""
+        entering: list[pl.DataFrame] = []
+        for taken in right:
+            yield from self._enter(taken, entering)
+        if entering:
+            covers = {p: (self._bucket.right[p].start, facts.end) for p, facts in self._reader.right.items()}
+            records = pl.concat(entering, rechunk=True)
+            hashes = key_hashes(records, apart=self.window.apart)
+            self.slice = Slice.build(records, covers, since_ms=self._bucket.expiry_ms, hashes=hashes)
+            self.window.add(self.slice)
+
+    def ask(self, taken: ParsedBatch) -> Iterator[Offer]:
+        """Offers all slices."""
+        yield Offer(taken.records, taken.late, self.window, joined=self._picked)
+
+    def expire(self) -> Iterator[pl.DataFrame]:
+        """Expires what left's new watermark allows."""
+        self.joined = self._picked.since(self._reader.expiry_ms)
+        yield from self.window.expire(self._reader.expiry_ms)
 
     def _enter(self, taken: ParsedBatch, entering: list[pl.DataFrame]) -> Iterator[pl.DataFrame]:
         """Collects right records that left may still match; yields the rows of the others."""

@@ -137,12 +137,15 @@ class Probe:
     high: I64
 
     @classmethod
-    def of(cls, right: Right, left: pl.DataFrame, expiry_ms: int, *, apart: bool = False) -> Probe:
-        """Groups records (`frames.RECORD`); those without a key are left out.
+    def of(
+        cls, right: Right, left: pl.DataFrame, expiry_ms: int, *, apart: bool = False, gone: Bools | None = None
+    ) -> Probe:
+        """Groups records (`frames.RECORD`); those without a key are left out, and those that `gone` masks.
 
         apart   records of different partitions do not match
         """
-        rows = np.flatnonzero(~is_null(left["key"]))
+        out = is_null(left["key"])
+        rows = np.flatnonzero(~(out if gone is None else out | gone))
         probing = left if len(rows) == len(left) else rows_at(left.select("key", "partition"), positions(rows))
         hashes = key_hashes(probing, apart=apart)
         by_hash, _ = grouped_order(hashes)

@@ -24,6 +24,7 @@ from joins.rows.frames import (
     I64,
     RECORD,
     ROW,
+    Bools,
     constant,
     cuts,
     frame_of,
@@ -38,9 +39,9 @@ from joins.spec import Policy, Right
 from joins.window.match import NONE, Picks, Probe, pick, pick_probed
 from joins.window.slices import SLICE_BYTES, Slice
 from teacup.base.times import EARLIEST_MS
-from teacup.kafka.headers import EXPIRED, NO_CANDIDATE, NULL_KEY, RIGHT_STALLED
+from teacup.kafka.headers import EXPIRED, NO_CANDIDATE, NO_LONGER_STORED, NULL_KEY, RIGHT_STALLED
 
-REASONS = (None, NO_CANDIDATE, NULL_KEY, RIGHT_STALLED)
+REASONS = (None, NO_CANDIDATE, NULL_KEY, RIGHT_STALLED, NO_LONGER_STORED)
 """Why a left record has no right record; None if it has one."""
 _REASONS = pl.Series(REASONS)
 _OUTCOMES = pl.Series([str(Outcome.UNMATCHED if reason else Outcome.MATCHED) for reason in REASONS])
@@ -104,6 +105,7 @@ class Window:
         *,
         expiry_ms: int,
         stalled_from_ms: int | None = None,
+        gone: Bools | None = None,
         joined: JoinedRight | None = None,
     ) -> Iterator[pl.DataFrame]:
         """Yields rows (`frames.ROW`) for each left record, in left's order; marks the right records that are in them.
@@ -112,15 +114,16 @@ class Window:
 
         late             a flag per left record
         stalled_from_ms  unmatched records from this time on get the reason `right_stalled`: they did not wait for right
+        gone             masks left records that match nothing, as their right records may be lost (`no_longer_stored`)
         joined           collects the picked right records
         """
         lateness = late if isinstance(late, pl.Series) else constant(late, pl.Boolean, len(left))
         left_bytes = row_bytes(left)
-        probe = Probe.of(self.right, left, expiry_ms, apart=self.apart)
+        probe = Probe.of(self.right, left, expiry_ms, apart=self.apart, gone=gone)
         for picks in pick_probed(self.right, self.slices, probe, len(left)):
             self._mark(picks, joined)
             for start, end in cuts(left_bytes[picks.left] + _right_bytes(self.slices, picks)):
-                yield self._rows(left, lateness, picks[start:end], stalled_from_ms)
+                yield self._rows(left, lateness, picks[start:end], stalled_from_ms, gone)
 
     def mark_again(self, left: pl.DataFrame, expiry_ms: int = EARLIEST_MS) -> None:
         """Joins without making rows, to set the marks of the right records that this left range was joined with."""
@@ -134,7 +137,9 @@ class Window:
             if joined is not None and len(rows):
                 joined.picked.append((slice_.times[rows], slice_.partitions[rows], slice_.offsets[rows]))
 
-    def _rows(self, left: pl.DataFrame, late: pl.Series, picks: Picks, stalled_from_ms: int | None) -> pl.DataFrame:
+    def _rows(
+        self, left: pl.DataFrame, late: pl.Series, picks: Picks, stalled_from_ms: int | None, gone: Bools | None
+    ) -> pl.DataFrame:
         each_once_in_order = self.right.policy is not Policy.ALL and len(picks.left) == len(left)
         if not each_once_in_order:
             at = positions(picks.left)
@@ -145,6 +150,8 @@ class Window:
         if stalled_from_ms is not None:
             verdict[alone & (left["time"].to_numpy() >= stalled_from_ms)] = REASONS.index(RIGHT_STALLED)
         verdict[alone & is_null(left["key"])] = REASONS.index(NULL_KEY)
+        if gone is not None:
+            verdict[gone[picks.left]] = REASONS.index(NO_LONGER_STORED)
         columns = {"key": left["key"]}
         for side, records in (("left", left), ("right", right)):
             columns |= {f"{side}_{name}": records[column] for name, column in side_columns(records).items()}

@@ -14,7 +14,7 @@ from datadelay.model import Delay, DelayState
 from datadelay.watermark import UNKNOWN, caught_up, partition_watermark, watermark
 from joins.batch.state import BatchPlan
 from joins.batch.ticket import Ticket
-from joins.lookup.batch import LookupBatch, StoredRight
+from joins.lookup.batch import StoredRight, StoreProvider
 from joins.lookup.gate import CONSUMER, STORE, judge
 from joins.lookup.right_items import from_items, to_items
 from joins.lookup.source import begin
@@ -22,7 +22,7 @@ from joins.plan.log_checks import check_ends, check_topics, with_new_partitions
 from joins.plan.readable import EndOffsets
 from joins.plan.sync_bolt import StallTimer, SyncBolt
 from joins.plan.wait_reasons import NotReady
-from joins.read.batch_reader import find_facts
+from joins.read.batch_reader import BatchReader, find_facts, from_log
 from joins.read.parse import parse
 from joins.right_source import DelayApi, StorageApi, Store
 from joins.rows.frames import RECORD
@@ -30,6 +30,7 @@ from joins.testing.history import History
 from joins.testing.log import Clock, SimulatedLog
 from joins.testing.oracle import Result
 from joins.testing.simulation import through_json
+from joins.window.bolt import BatchJoin
 from tests.support.making import changed
 
 GENERATIONS = {CONSUMER: "feeder-1", STORE: "store-1"}
@@ -155,7 +156,8 @@ class Simulated:
         """The rows of the last batch plan."""
         rows = []
         for ticket in self._tickets():
-            batch = LookupBatch(self.spec, ticket, lambda p, *span: self._read("left", p, *span), self._look_up)
+            reader = BatchReader(self.spec, ticket, from_log(self.spec, ticket, self._read))
+            batch = BatchJoin(ticket, StoreProvider(self.spec, self._look_up), reader)
             rows += [row for frame in batch.rows() for row in frame.iter_rows(named=True)]
             self.facts[ticket.bucket.number] = batch.facts
         return rows

@@ -5,8 +5,9 @@ import pytest
 
 from joins import DelayApi, JoinSpec, Right, Side, StorageApi, Store
 from joins.errors import DataLoss
-from joins.lookup.batch import StoredRight, match
+from joins.lookup.batch import StoredRight, offer
 from joins.rows.frames import RECORD
+from teacup.base.times import EARLIEST_MS
 from tests.support.making import changed
 
 SPEC = JoinSpec(
@@ -34,7 +35,7 @@ def records(*rows):
 
 def outcomes(left, stored, **changes):
     late = pl.repeat(False, len(left), dtype=pl.Boolean, eager=True)
-    rows = pl.concat(match(changed(SPEC, **changes), left, late, stored, None))
+    rows = pl.concat(offer(changed(SPEC, **changes), left, late, stored).rows(EARLIEST_MS))
     return list(zip(rows["key"], rows["outcome"], rows["reason"], strict=True))
 
 
@@ -67,3 +68,15 @@ def test_the_first_time_that_is_kept_is_enough():
     assert outcomes(LEFT, StoredRight(RIGHT, 900))[2] == (b"c", "unmatched", "no_candidate")
     with pytest.raises(DataLoss, match=r"3 left records.*left-0 offset 0"):
         outcomes(LEFT, StoredRight(RIGHT, 901))
+
+
+def test_what_may_be_gone_matches_nothing_even_if_something_is_still_stored():
+    """The policy might have preferred what is gone; keys stay in the rows, and the order is left's."""
+    late = pl.repeat(False, len(LEFT), dtype=pl.Boolean, eager=True)
+    offered = offer(changed(SPEC, on_expired="unmatched"), LEFT, late, StoredRight(RIGHT, 901))
+    rows = pl.concat(offered.rows(EARLIEST_MS))
+
+    assert rows["key"].to_list() == [b"a", b"b", b"c", None]
+    assert rows["reason"].to_list() == ["no_longer_stored"] * 3 + ["null_key"]
+    assert rows["outcome"].to_list() == ["unmatched"] * 4
+    assert rows["right_offset"].null_count() == 4
