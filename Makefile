@@ -30,7 +30,7 @@ broker-jars: $(STAMP) ## the development broker's jars, fetched once through Mav
 	@$(BIN)/python -m deploy.broker.jars >/dev/null
 
 jvm-archive: $(STAMP) ## Spark's classes prepared for the JVM (150 MB in the cache): jobs start in half the CPU time
-	@$(BIN)/python -m teacup.spark.class_archive
+	@-$(BIN)/python -m teacup.spark.class_archive >/dev/null  # only slower without it
 
 browser: ## headless Chromium for the test of the page, where it is missing
 	@if [ -f tests/install-browser.sh ]; then sh tests/install-browser.sh; fi
@@ -53,8 +53,8 @@ s3-server: $(STAMP) ## an S3 server in Python for the slow tests of checkpoints 
 quick: $(STAMP) ## the tests that need no broker, Spark or browser, with new examples each time (SEED=7 repeats a run): a minute
 	@$(BIN)/python -m tests.quick $(if $(SEED),--seed $(SEED)) -n $(WORKERS) --dist worksteal $(ARGS)
 
-test: broker-jars browser redis prometheus ## all tests but the slow ones, on a real broker (ARGS="-k window" for some)
-	@-$(BIN)/python -m teacup.spark.class_archive >/dev/null  # only slower without it
+test: $(STAMP) ## all tests but the slow ones, on a real broker (ARGS=tests/joins for some: installs what these need)
+	@needs=$$($(BIN)/python -m tests.needs -m "not slow" $(ARGS)) && $(MAKE) --no-print-directory $$needs
 	@$(BIN)/python -m pytest -n $(WORKERS) --dist worksteal -m "not slow" $(ARGS)
 
 mutations: broker-jars redis prometheus ## takes safeguards out one at a time: a test must fail each time (ONLY=expiry)

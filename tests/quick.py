@@ -15,7 +15,8 @@ import os
 import random
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
@@ -43,16 +44,40 @@ def imported(tree: ast.AST) -> Iterator[str]:
             yield from (f"{node.module}.{name.name}" for name in node.names)
 
 
-@cache
+@dataclass(frozen=True)
+class Source:
+    """What a module imports, and the names of its functions' arguments."""
+
+    imports: frozenset[str]
+    arguments: frozenset[str]
+
+    @classmethod
+    @cache
+    def of(cls, module: Path) -> Source:
+        tree = ast.parse(module.read_text(encoding="utf-8"))
+        every = (node for node in ast.walk(tree) if isinstance(node, ast.arguments))
+        return cls(frozenset(imported(tree)), frozenset(one.arg for node in every for one in node.args))
+
+    def has(self, modules: Collection[str]) -> bool:
+        """Returns whether it imports one of these, or something in it."""
+        return any(name == one or name.startswith(f"{one}.") for name in self.imports for one in modules)
+
+
+def reached(module: Path) -> list[Source]:
+    """Returns a module of the tests, and those of the tests that it imports, through others, too."""
+    found, waiting = {module: Source.of(module)}, [module]
+    while waiting:
+        for name in found[waiting.pop()].imports:
+            other = ROOT / f"{name.replace('.', '/')}.py"
+            if name.startswith("tests.") and other not in found and other.exists():
+                found[other] = Source.of(other)
+                waiting.append(other)
+    return list(found.values())
+
+
 def starts(module: Path) -> bool:
     """Returns whether a module of the tests starts something, or a module does that it shares with others."""
-    tree = ast.parse(module.read_text(encoding="utf-8"))
-    arguments = {argument.arg for node in ast.walk(tree) if isinstance(node, ast.arguments) for argument in node.args}
-    names = set(imported(tree))
-    if arguments & GIVEN or any(name == one or name.startswith(f"{one}.") for name in names for one in STARTS):
-        return True
-    shared = (ROOT / f"{name.replace('.', '/')}.py" for name in names if name.startswith("tests."))
-    return any(starts(other) for other in shared if other.exists() and other != module)
+    return any(source.arguments & GIVEN or source.has(STARTS) for source in reached(module))
 
 
 def quick() -> list[Path]:

@@ -5,7 +5,6 @@ from __future__ import annotations
 import io
 import json
 import re
-import shutil
 import subprocess
 from contextlib import closing
 
@@ -26,6 +25,7 @@ from teacup.base.errors import ExitCode
 from teacup.base.now import wall_ms
 from tests.deploy.watch.reports import ABOUT, Batch, Clock
 from tests.deploy.watch.served import asked, one_of_each, served, state
+from tests.support.prometheus_server import program
 
 
 def routes(shown: Shown) -> Routes:
@@ -42,9 +42,8 @@ def test_promtool_accepts_every_metric() -> None:
     with served(routes(metrics)) as server:
         status, text, headers = asked(server, "/metrics")
 
-    promtool = shutil.which("promtool")
-    assert promtool is not None, "make prometheus"
-    checked = subprocess.run([promtool, "check", "metrics"], input=text, capture_output=True, text=True)
+    command = [program("promtool"), "check", "metrics"]
+    checked = subprocess.run(command, input=text, capture_output=True, text=True)
 
     assert (status, checked.returncode, checked.stderr) == (200, 0, ""), checked.stdout
     assert headers["Content-Type"].startswith("text/plain; version=0.0.4")
