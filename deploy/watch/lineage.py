@@ -40,7 +40,6 @@ from openlineage.client.uuid import generate_new_uuid
 from deploy.jobfile.job import LineageTo
 from deploy.watch import measures
 from deploy.watch.listener import About, Quiet, Report
-from joins.outcome import RESULTS
 from teacup.base.errors import ExitCode
 from teacup.base.now import wall_ms
 from teacup.base.times import iso
@@ -99,11 +98,13 @@ class Lineage(Quiet):
                 self._read[dict(zip(measured.metric.labels, measured.labels, strict=True))["side"]] += int(
                     measured.value
                 )
-            elif measured.metric == measures.LEFT_OUT:
-                self._rows -= int(measured.value)
+            elif measured.metric == measures.SENT:
+                topic = dict(zip(measured.metric.labels, measured.labels, strict=True))["topic"]
+                is_output = self._about is not None and self._about.writes.get(topic) == OUTPUT
+                self._rows += int(measured.value) if is_output else 0
             elif measured.metric == measures.ROWS:
                 labels = dict(zip(measured.metric.labels, measured.labels, strict=True))
-                self._rows += int(measured.value) if labels["outcome"] in (*RESULTS, "written") else 0
+                self._rows += int(measured.value) if labels["outcome"] == "written" else 0
         if self._clock() - self._reported_s >= self._to.every_ms / 1000:
             self._reported_s = self._clock()
             self._tell(RunState.RUNNING)

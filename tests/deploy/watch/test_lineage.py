@@ -57,11 +57,12 @@ def counts(event: Event) -> dict[str, int]:
     return {name: facet["rowCount"] for name, facet in facets if facet}
 
 
+@pytest.mark.parametrize(("kind", "written"), [("left", 20), ("full", 30)])
 def test_a_join_reports_its_topics_and_what_it_read_and_wrote(
-    window_job: Callable[..., dict[str, Any]], here: JobsHere, kafka: dict[str, str]
+    window_job: Callable[..., dict[str, Any]], here: JobsHere, kafka: dict[str, str], kind: str, written: int
 ) -> None:
     """START, RUNNING, COMPLETE of one run; its topics with schema and counts."""
-    content = window_job(1, producer_delay="0s")
+    content = window_job(1, producer_delay="0s", complete=True, join={"before": "2s", "type": kind})
     left, right, out = (content[name]["topic"] for name in ("left", "right", "output"))
     now = wall_ms() - 60_000
     produce(kafka, right, [Put(0, b"k%d" % i, now + i) for i in range(30)])
@@ -78,7 +79,7 @@ def test_a_join_reports_its_topics_and_what_it_read_and_wrote(
     assert {(event["job"]["namespace"], event["job"]["name"]) for event in events} == {("ads", content["name"])}
     last = events[-1]
     assert counts(events[0]) == {left: 0, right: 0, out: 0}
-    assert counts(last) == {left: 20, right: 30, out: 20}
+    assert counts(last) == {left: 20, right: 30, out: written}
     assert {one["namespace"] for one in (*last["inputs"], *last["outputs"])} == {
         f"kafka://{kafka['bootstrap.servers']}"
     }
