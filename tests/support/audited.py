@@ -171,13 +171,9 @@ class Audited:
         full = spec.right.type is JoinType.FULL
         scope = replace(
             AuditScope(
-                policy=spec.right.policy,
-                type=spec.right.type,
-                before_ms=spec.right.before_ms,
-                after_ms=spec.right.after_ms,
+                join=spec.right,
                 from_ms=EARLIEST,
                 to_ms=LATEST,
-                gives_up=spec.right.max_wait_ms is not None,
                 direct=spec.path is not JoinPath.SHUFFLED and not isinstance(self.simulations[0], AuditedLookup),
                 lookup=isinstance(self.simulations[0], AuditedLookup),
                 topics={role: role for role in SIDE_TOPICS} | ({"unjoined": "output"} if full else {}),

@@ -63,7 +63,7 @@ def compare(
     judge_what(db, scope)
     tell("contents of rows")
     unread = compare_contents(db, scope)
-    if scope.type is JoinType.FULL and scope.envelopes:
+    if scope.join.type is JoinType.FULL and scope.envelopes:
         compare_right_alone(db)
     tell("the join")
     join_again(db, scope)

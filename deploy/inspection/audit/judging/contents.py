@@ -93,7 +93,7 @@ def _content(
             return (text.value == seen.value) & (text.size == seen.size)
 
         none = head.then(of_text(NO_RIGHT))
-        if scope.type.left_alone:
+        if scope.join.type.left_alone:
             altered = matched & ~says(none.then(ends[""]))
         else:
             altered = matched & right_there & ~says(head.then(right).then(ends[""]))
@@ -105,15 +105,15 @@ def _content(
         number = {reason: at for at, reason in enumerate(REASONS)}
         stalled = numbers("t") >= numbers("stalled")
         fits = np.where(null_key, said == number["null_key"], False)
-        early = stalled | (~known & scope.gives_up) | numbers("older", bool)
+        early = stalled | (~known & (scope.join.max_wait_ms is not None)) | numbers("older", bool)
         fits |= ~null_key & (said == number["right_stalled"]) & early
         fits |= ~null_key & (said == number["no_candidate"]) & ~(known & stalled)
-        if scope.forgets:
+        if scope.join.source.forgets:
             forgotten = said == number["no_longer_stored"]
             fits |= forgotten
             db.insert("forgotten", pa.table({"lpos": numbers("lpos")[forgotten]}))
         why.append((~matched & (said >= 0) & ~fits, WRONG_OUTCOME, "it is unmatched for another reason than it says"))
-        unread = 0 if scope.type.left_alone else int((matched & ~right_there).sum())
+        unread = 0 if scope.join.type.left_alone else int((matched & ~right_there).sum())
     taken = np.zeros(count, bool)
     for mask, kind, text in why:
         fresh = np.asarray(mask) & ~taken

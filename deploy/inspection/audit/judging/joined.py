@@ -41,7 +41,7 @@ def join_again(db: AuditTables, scope: AuditScope) -> None:
         f"""
         CREATE OR REPLACE TABLE special AS
         SELECT DISTINCT j.pos FROM judged j JOIN doubtful d ON d.meets = j.meets
-            AND d.t BETWEEN j.t - {scope.before_ms} AND j.t + {scope.after_ms}
+            AND d.t BETWEEN j.t - {scope.join.before_ms} AND j.t + {scope.join.after_ms}
         WHERE j.dead IS NULL
         """
     )
@@ -50,7 +50,7 @@ def join_again(db: AuditTables, scope: AuditScope) -> None:
             f"""
             CREATE OR REPLACE TABLE pairs AS
             SELECT j.pos, r.pos AS rpos FROM (SELECT pos, t, meets {joined}) j JOIN taking r ON r.meets = j.meets
-                AND r.t BETWEEN j.t - {scope.before_ms} AND j.t + {scope.after_ms}
+                AND r.t BETWEEN j.t - {scope.join.before_ms} AND j.t + {scope.join.after_ms}
             WHERE r.sure
             """
         )
@@ -59,8 +59,8 @@ def join_again(db: AuditTables, scope: AuditScope) -> None:
         "CREATE OR REPLACE TABLE moments AS "
         "SELECT meets, t, min(pos) AS first, max(pos) AS last FROM taking WHERE sure GROUP BY ALL"
     )
-    low, high = f"j.t - {scope.before_ms}", f"j.t + {scope.after_ms}"
-    one = f"(SELECT pos, t, t - {scope.before_ms} AS low, t + {scope.after_ms} AS high, meets {joined}) j"
+    low, high = f"j.t - {scope.join.before_ms}", f"j.t + {scope.join.after_ms}"
+    one = f"(SELECT pos, t, t - {scope.join.before_ms} AS low, t + {scope.join.after_ms} AS high, meets {joined}) j"
     select = {
         Policy.FIRST: f"""
             SELECT j.pos, CASE WHEN f.t <= {high} THEN f.first END AS best
@@ -81,7 +81,7 @@ def join_again(db: AuditTables, scope: AuditScope) -> None:
                 ASOF LEFT JOIN moments f ON f.meets = j.meets AND j.t < f.t
         """,
     }
-    db.make("best", select[scope.policy])
+    db.make("best", select[scope.join.policy])
 
 
 def judge_rows(db: AuditTables, scope: AuditScope) -> int:
@@ -95,12 +95,12 @@ def judge_rows(db: AuditTables, scope: AuditScope) -> int:
         """
     )
     _per_left(db, scope)
-    if scope.type.left_out and scope.is_complete("output"):
+    if scope.join.type.left_out and scope.is_complete("output"):
         copied = "j.pos IN (SELECT pos FROM copies WHERE role = 'late' AND is_left)"
         late = copied if Outcome.LATE in scope.topics and scope.is_complete(Outcome.LATE) else "true"
         db.run(
             f"""
-            INSERT INTO per_left SELECT j.pos, 0, {int(scope.type is JoinType.ANTI)}, NULL, {late}, NULL
+            INSERT INTO per_left SELECT j.pos, 0, {int(scope.join.type is JoinType.ANTI)}, NULL, {late}, NULL
             FROM judged j ANTI JOIN per_left p ON p.lpos = j.pos
             WHERE j.dead IS NULL AND j.pos NOT IN (SELECT pos FROM refused)
             """
@@ -128,7 +128,7 @@ def judge_rows(db: AuditTables, scope: AuditScope) -> int:
     )
     repeated = _doubled(db, scope)
     # Whether left waited is known for a lookup join, too, but not when its right records were stored.
-    waited = f"(j.t < j.stalled AND NOT (j.number = {BEFORE} AND {scope.gives_up}))"
+    waited = f"(j.t < j.stalled AND NOT (j.number = {BEFORE} AND {scope.join.max_wait_ms is not None}))"
     number = str(BEFORE) if scope.lookup else "j.number"
     lenient = f"""
         j.late OR coalesce(p.late, false) AND j.number = {BEFORE} OR NOT {waited}
@@ -161,7 +161,7 @@ def elsewhere(db: AuditTables, scope: AuditScope) -> int:
     found: int = db.one(
         f"""
         SELECT count(DISTINCT j.pos)
-        FROM (SELECT j.pos, j.kh, j.t - {scope.before_ms} AS low, j.t + {scope.after_ms} AS high
+        FROM (SELECT j.pos, j.kh, j.t - {scope.join.before_ms} AS low, j.t + {scope.join.after_ms} AS high
             FROM judged j JOIN judgements g ON g.pos = j.pos WHERE g.matched = 0 AND j.kh IS NOT NULL) j
             ASOF JOIN (SELECT pos, kh, t FROM rights WHERE dead IS NULL AND t IS NOT NULL) r
                 ON r.kh = j.kh AND j.high >= r.t
@@ -239,7 +239,7 @@ def _foreign(db: AuditTables, scope: AuditScope) -> None:
 
 def _single(db: AuditTables, scope: AuditScope) -> None:
     """Judges the results under policies that choose one record."""
-    same = "(c.n > 0) = (b.best IS NULL)" if scope.type is JoinType.ANTI else "c.rpos IS NOT DISTINCT FROM b.best"
+    same = "(c.n > 0) = (b.best IS NULL)" if scope.join.type is JoinType.ANTI else "c.rpos IS NOT DISTINCT FROM b.best"
     db.run(
         f"""
         CREATE OR REPLACE TABLE results AS
@@ -328,7 +328,7 @@ def _left_out(db: AuditTables, scope: AuditScope) -> None:
         f"""
         INSERT INTO faults SELECT 'wrong outcome', 'output', spot, pos, rpos, NULL, t,
             'it is ' || CASE WHEN matched > 0 THEN 'matched' ELSE 'unmatched' END
-                || ', and `type: {scope.type}` leaves such rows out'
+                || ', and `type: {scope.join.type}` leaves such rows out'
         FROM judgements WHERE NOT older AND {_is_left_out(scope)}
         """
     )
@@ -337,7 +337,7 @@ def _left_out(db: AuditTables, scope: AuditScope) -> None:
 def _is_left_out(scope: AuditScope) -> str:
     """Returns, in SQL, whether a judgement is about a row that the join's type leaves out."""
     outcomes = {Outcome.MATCHED: "matched > 0", Outcome.UNMATCHED: "matched = 0"}
-    return f"n > 0 AND ({' OR '.join(outcomes[of] for of in scope.type.left_out) or 'false'})"
+    return f"n > 0 AND ({' OR '.join(outcomes[of] for of in scope.join.type.left_out) or 'false'})"
 
 
 def _older(db: AuditTables, scope: AuditScope) -> None:
@@ -362,7 +362,7 @@ def _ask(db: AuditTables, scope: AuditScope, which: str) -> None:
         SELECT c.pos, c.t, c.number, c.expiry, c.late, c.waited,
             r.pos AS rpos, r.t AS rt, r.number AS rnumber, r.sure
         FROM asked a JOIN cases c ON c.pos = a.pos LEFT JOIN taking r ON r.meets = c.meets
-            AND r.t BETWEEN c.t - {scope.before_ms} AND c.t + {scope.after_ms}
+            AND r.t BETWEEN c.t - {scope.join.before_ms} AND c.t + {scope.join.after_ms}
         ORDER BY c.pos
     """
     got: dict[int, set[int]] = {}
@@ -392,11 +392,11 @@ def _answer(
         # Those that may have been late and whose batch is known were read by later batches.
         if rpos is not None and (known or sure or rnumber == BEFORE)
     ]
-    results = set() if scope.all_pairs else possible(scope.policy, left, candidates)
-    if scope.type is JoinType.ANTI:
+    results = set() if scope.all_pairs else possible(scope.join.policy, left, candidates)
+    if scope.join.type is JoinType.ANTI:
         results = {one and MATCHED for one in results}
         fine = (MATCHED if got is None else got) in results
     else:
-        fine = allowed(scope.policy, left, candidates, got or frozenset())
+        fine = allowed(scope.join.policy, left, candidates, got or frozenset())
     sole = known or len(results) == 1
-    return pos, fine, sole, sorted(expected(scope.policy, left, candidates))
+    return pos, fine, sole, sorted(expected(scope.join.policy, left, candidates))

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from deploy.inspection.audit.records import SHIFT
-from joins.spec import JoinType, Policy
+from joins.spec import Policy, Right
 from teacup.base.times import LATEST_MS
 
 OFFSET = (1 << SHIFT) - 1
@@ -62,13 +62,13 @@ class RightSpan:
 class AuditScope:
     """What the join says, and what of it is audited.
 
+    join             which right records match, and which rows are written
     from_ms, to_ms   left's event time, the end excluded
     envelopes        rows are envelopes; otherwise a `select` made them, and only their positions are compared
     once             each row is in the output once; otherwise a batch that ran again has written it again
     copies_once      the same for copies
-    gives_up         `max_wait` is set
     direct           the direct path: partition n of left meets partition n of right only
-    lookup           a lookup join; forgets: its store may have lost a match (`on_expired: unmatched`)
+    lookup           a lookup join
     topics           the existing side topics, by role
     complete         by role: what is not in the topic was never written
     skips            the sides that skip tombstones
@@ -77,19 +77,14 @@ class AuditScope:
     all_named        all records that rows and copies name were read
     """
 
-    policy: Policy
-    before_ms: int
-    after_ms: int
+    join: Right
     from_ms: int
     to_ms: int
-    type: JoinType = JoinType.LEFT
     envelopes: bool = True
     once: bool = True
     copies_once: bool = True
-    gives_up: bool = False
     direct: bool = False
     lookup: bool = False
-    forgets: bool = False
     output: str = "output"
     topics: Mapping[str, str] = field(default_factory=dict)
     left: Mapping[int, LeftSpan] = field(default_factory=dict)
@@ -111,4 +106,4 @@ class AuditScope:
     @property
     def all_pairs(self) -> bool:
         """Returns whether a left record has a row for each right one."""
-        return self.policy is Policy.ALL
+        return self.join.policy is Policy.ALL

@@ -63,7 +63,7 @@ def _side(
     """
     side = "is_left" if is_left else "NOT is_left"
     lpos, rpos = ("r.pos", "NULL") if is_left else ("NULL", "r.pos")
-    is_row = role == Outcome.UNJOINED and scope.type is JoinType.FULL
+    is_row = role == Outcome.UNJOINED and scope.join.type is JoinType.FULL
     kind, what = ("wrong outcome", "row") if is_row else ("wrong side topic", "copy")
     found = f"(SELECT * FROM copies WHERE role = '{role}' AND {side})"
     if scope.is_complete(role):
@@ -202,7 +202,7 @@ def _unjoined(db: AuditTables, scope: AuditScope) -> None:
             WHERE role = 'dead_letter' AND NOT is_left AND reason IN ('too_large', 'select_failed')) d ON d.pos = r.pos
         """
     )
-    known = not scope.lookup and scope.type is not JoinType.ANTI and scope.is_complete("output")
+    known = not scope.lookup and scope.join.type is not JoinType.ANTI and scope.is_complete("output")
     expected = "r.ended AND NOT r.joined AND NOT r.unread" if known else "false"
     _side(db, scope, "unjoined", False, "ended_right", expected, "r.by_this OR r.dead IS NOT NULL", "'unjoined'")
 

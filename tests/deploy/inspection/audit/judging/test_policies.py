@@ -14,7 +14,7 @@ from deploy.inspection.audit.judging.joined import join_again
 from deploy.inspection.audit.judging.scope import AuditScope
 from deploy.inspection.audit.records import position_of
 from joins.errors import SpecError
-from joins.spec import Policy
+from joins.spec import Policy, Right
 from joins.testing import oracle
 from joins.window.window import Window
 from teacup.base.times import EARLIEST_MS
@@ -50,7 +50,7 @@ def by_choice(policy, lefts, rights):
 
 
 def by_sql(policy, lefts, rights):
-    scope = AuditScope(policy=policy, before_ms=5, after_ms=3, from_ms=0, to_ms=100)
+    scope = AuditScope(join=Right(topic="r", before_ms=5, after_ms=3, policy=policy), from_ms=0, to_ms=100)
     with closing(duckdb.connect(config={"threads": 1})) as con:
         db, found = AuditTables(con), defaultdict(set)
         for table, records in (("lefts", lefts), ("rights", rights), ("doubtful", [])):
