@@ -21,9 +21,11 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections import OrderedDict
-from collections.abc import Callable, Generator, Iterator
-from dataclasses import dataclass
+from collections.abc import Callable, Generator, Iterable, Iterator
+from dataclasses import dataclass, replace
+from itertools import groupby
 
+import numpy as np
 import polars as pl
 import pyarrow as pa
 
@@ -46,6 +48,8 @@ from teacup.kafka.headers import EXPIRED, NULL_KEY
 StoreOf = Callable[[str, str], SliceStore]
 """(generation, name of the bucket) -> where its slices are kept."""
 
+PIECE_RECORDS, PIECE_BYTES = 20_000, 16 << 20
+"""How much of left is joined in one piece, unless it is read in larger ones."""
 MOST_WINDOWS = 256
 """How many windows a worker keeps in memory; others are restored from their files."""
 
@@ -229,10 +233,14 @@ class BatchJoin:
             self._saw(taken, p)
             yield taken
 
-    def _match(self) -> Iterator[pl.DataFrame]:
-        """Reads and matches left; then what no later left record can match expires."""
+    def _left(self) -> Iterator[ParsedBatch]:
         for p, taken in self._reader.take_left():
             self._saw(taken, p)
+            yield taken
+
+    def _match(self) -> Iterator[pl.DataFrame]:
+        """Reads and matches left; then what no later left record can match expires."""
+        for taken in _together(self._left()):
             yield from in_chunks(taken.dead)
             if len(taken.records):
                 yield from self._rows(self._provider.ask(taken))
@@ -302,6 +310,30 @@ class WindowProvider(Provider):
         staying = rows_where(records, ~gone) if gone.any() else records
         if len(staying):
             entering.append(staying)
+
+
+def _together(batches: Iterable[ParsedBatch]) -> Iterator[ParsedBatch]:
+    """Yields small batches in one piece: dead letters, and the records after them. The order is that of the batches.
+
+    What is joined and written costs the same for each piece, whatever is in it.
+    """
+    for _, some in groupby(_numbered(batches), key=lambda each: each[0]):
+        first, *others = (batch for _, batch in some)
+        if filled := [batch for batch in others if len(batch.records)]:  # an empty one may lack a column
+            filled = [first, *filled] if len(first.records) else filled
+            records, late, proves = ([getattr(b, name) for b in filled] for name in ("records", "late", "proves"))
+            first = replace(first, records=pl.concat(records), late=pl.concat(late), proves=np.concatenate(proves))
+        yield first
+
+
+def _numbered(batches: Iterable[ParsedBatch]) -> Iterator[tuple[int, ParsedBatch]]:
+    """Numbers the piece of each batch: one begins with dead letters, or if the last one has enough records or bytes."""
+    number = rows = size = 0
+    for batch in batches:
+        rows, size = rows + len(batch.records), size + int(batch.records.estimated_size())
+        if len(batch.dead) or rows > PIECE_RECORDS or size > PIECE_BYTES:
+            number, rows, size = number + 1, len(batch.records), int(batch.records.estimated_size())
+        yield number, batch
 
 
 def needed(spec: JoinSpec, bucket: Bucket) -> tuple[dict[int, Span], dict[int, Span]]:
