@@ -72,7 +72,7 @@ class RangeReader:
         starts = {}
         for p, (start, end) in ranges.items():
             cursor = self._together.get(p) or _Cursor(self.topic, self._shared.of(p))
-            if (last := self._last.get(p)) is not None and last is not cursor:
+            if (last := self._last.get(p)) is not None and last is not cursor and last.partition == p:
                 cursor.continue_as(last)
             self._together[p] = cursor
             if (fetched_to := cursor.aim(start)) < end:
@@ -127,7 +127,7 @@ class RangeReader:
         """
         with self._lock:
             cursor = self._last.get(partition)
-            if cursor is not None:
+            if cursor is not None and cursor.partition == partition:  # it may have gone on to another one
                 cursor.take_back(records)
 
     def close(self) -> None:

@@ -190,6 +190,20 @@ def test_short_ranges_of_many_partitions_come_over_one_consumer(
     assert len(opened) <= 1  # none if there was nothing to read
 
 
+def test_what_was_given_back_stays_with_its_partition(
+    kafka: dict[str, str], many: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also if the consumer that has read a partition has gone on to another one, and stands at the same offset."""
+    monkeypatch.setattr(range_reader, "OPEN_CONSUMERS", 1)
+    with closing(RangeReader(many, kafka, timeout_s=20)) as reader:
+        read(reader, 0, 3)
+        (batch,) = reader.read(1, 0, 10)
+        reader.give_back(1, [batch.slice(3)])
+        reader.prepare({0: (3, 6)})
+
+        assert read(reader, 3, 6)["partition"].to_pylist() == [0, 0, 0]
+
+
 def test_consumers_of_several_partitions_are_opened_at_the_same_time(
     kafka: dict[str, str], topic_factory: TopicFactory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
