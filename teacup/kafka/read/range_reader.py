@@ -52,7 +52,7 @@ class RangeReader:
         self._timeout_s = timeout_s
         self._idle: OrderedDict[int, _OwnCursor] = OrderedDict()  # by partition, least recently used first
         self._shared: SharedFetch | None = None
-        self._together: dict[int, _Cursor] = {}  # of `_shared`, by partition
+        self._together: dict[int, _Cursor] = {}  # of `_shared`, by partition: those prepared last
         self._last: dict[int, _Cursor] = {}  # which of the two has read a partition last
         self._lock = threading.Lock()
 
@@ -69,12 +69,12 @@ class RangeReader:
     def _prepare_together(self, ranges: Mapping[int, Span]) -> None:
         if self._shared is None:
             self._shared = SharedFetch(self.topic, self._kafka, self._timeout_s)
+        self._together = {p: _Cursor(self.topic, self._shared.of(p)) for p in ranges}
         starts = {}
-        for p, (start, end) in ranges.items():
-            cursor = self._together.get(p) or _Cursor(self.topic, self._shared.of(p))
-            if (last := self._last.get(p)) is not None and last is not cursor and last.partition == p:
+        for p, cursor in self._together.items():
+            start, end = ranges[p]
+            if (last := self._last.get(p)) is not None and last.partition == p:
                 cursor.continue_as(last)
-            self._together[p] = cursor
             if (fetched_to := cursor.aim(start)) < end:
                 starts[p] = fetched_to
         if starts:

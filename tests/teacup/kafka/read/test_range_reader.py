@@ -204,6 +204,15 @@ def test_what_was_given_back_stays_with_its_partition(
         assert read(reader, 3, 6)["partition"].to_pylist() == [0, 0, 0]
 
 
+def test_what_was_prepared_and_never_read_is_fetched_when_it_is_read(kafka: dict[str, str], many: str) -> None:
+    """Other ranges were prepared since, so its partition is no longer assigned."""
+    with closing(RangeReader(many, kafka, timeout_s=3)) as reader:
+        reader.prepare({0: (3, 6)})
+        reader.prepare({1: (0, 5)})
+
+        assert read(reader, 3, 6)["offset"].to_pylist() == [3, 4, 5]
+
+
 def test_consumers_of_several_partitions_are_opened_at_the_same_time(
     kafka: dict[str, str], topic_factory: TopicFactory, monkeypatch: pytest.MonkeyPatch
 ) -> None:
