@@ -330,9 +330,10 @@ def _numbered(batches: Iterable[ParsedBatch]) -> Iterator[tuple[int, ParsedBatch
     """Numbers the piece of each batch: one begins with dead letters, or if the last one has enough records or bytes."""
     number = rows = size = 0
     for batch in batches:
-        rows, size = rows + len(batch.records), size + int(batch.records.estimated_size())
-        if len(batch.dead) or rows > PIECE_RECORDS or size > PIECE_BYTES:
-            number, rows, size = number + 1, len(batch.records), int(batch.records.estimated_size())
+        more, more_bytes = len(batch.records), int(batch.records.estimated_size())
+        if len(batch.dead) or rows + more > PIECE_RECORDS or size + more_bytes > PIECE_BYTES:
+            number, rows, size = number + 1, 0, 0
+        rows, size = rows + more, size + more_bytes
         yield number, batch
 
 

@@ -69,7 +69,7 @@ class JoinedRight:
 class Window:
     """The slices of one bucket, oldest first. Their records below `expired_ms` are no longer in the window.
 
-    apart   records of different partitions do not match; the hashes of the slices (`index`) tell them apart, too
+    apart   records of different partitions do not match; the hashes of the slices tell them apart, too
     """
 
     right: Right
