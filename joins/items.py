@@ -145,6 +145,11 @@ class _Control(msgspec.Struct, omit_defaults=True, forbid_unknown_fields=True):
 Batches = Iterator[pa.RecordBatch]
 
 
+def row_table(rows: pl.DataFrame) -> pa.Table:
+    """Returns rows of a join as a table, in `ROW_SCHEMA`."""
+    return rows.to_arrow().cast(_ROW)
+
+
 def result_rows(items: Iterable[Item[BucketSummary]]) -> Batches:
     """Yields only the rows, in `ROW_SCHEMA`."""
     for item in items:
@@ -192,5 +197,4 @@ def _row(control: _Control) -> pa.RecordBatch:
 
 
 def _batches(frame: pl.DataFrame) -> Batches:
-    for batch in frame.to_arrow().to_batches():
-        yield batch.cast(_ROW)
+    yield from row_table(frame).to_batches()

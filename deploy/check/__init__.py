@@ -1,6 +1,7 @@
 """`teacup check`: what is wrong with a job file and, with --connect, what its job would meet. Nothing is changed.
 
 access.py           what a job's user may do at the brokers; names everything that is missing at once
+analysis.py         what Spark's analyser says of a job's `output.select`
 checks.py           what a kind of job depends on outside of its file
 connect.py          checks what a job depends on outside of its file: topics, groups, APIs, checkpoint, folders
 findings.py         the facts that were found, as data, and what they mean for the job

@@ -10,7 +10,7 @@ from __future__ import annotations
 import tempfile
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -37,7 +37,7 @@ WITHIN_S = 60.0
 EXAMPLES = {Outcome.MATCHED: 3, Outcome.UNMATCHED: 3, Outcome.DEAD_LETTER: 2}
 """The most rows shown of each outcome."""
 SHARES = (0.01, 0.5, 0.99)
-_WIDEST = 48
+_WIDEST, _WIDEST_RECORD = 48, 400
 
 
 @dataclass(slots=True)
@@ -124,8 +124,12 @@ def _join(join: DrivenJoin, spec: JoinSpec, found: Preview, lefts: int, until_s:
         found.batches += 1
 
 
-def shown(job: JoinJob, found: Preview) -> Iterator[str]:
-    """Yields the preview as lines of text."""
+Selected = Callable[[JoinJob, Sequence[dict[str, Any]]], pl.DataFrame]
+"""Returns what `output.select` makes of rows, in the same order (`deploy.check.analysis`)."""
+
+
+def shown(job: JoinJob, found: Preview, selected: Selected) -> Iterator[str]:
+    """Yields the preview as lines of text. Raises `SparkError` if the job has a `select` and Spark does not start."""
     spec = job.spec
     stored = spec.right.source.is_stored
     right = "right is looked up" if stored else f"{found.read['right']:,} right records"
@@ -150,10 +154,22 @@ def shown(job: JoinJob, found: Preview) -> Iterator[str]:
         if not stored:
             yield _readable(apart, appended=found.appended)
     for outcome, rows in found.examples.items():
-        for row in rows:
+        goes = job.output.select is not None and outcome in kind.outcomes and rows
+        made = selected(job, rows).to_dicts() if goes else [None] * len(rows)
+        for row, record in zip(rows, made, strict=True):
             reason = f" ({row['reason']})" if row["reason"] else ""
             yield f"  {outcome}{reason}, key {_text(row['key'])}"
             yield from _sides(row)
+            if record is not None:
+                yield f"    select {_record(record)}"
+
+
+def _record(made: Mapping[str, Any]) -> str:
+    """Returns the record that `output.select` makes of a row."""
+    if made["failed"] is not None:
+        return f"a dead letter: `output.select.{made['failed']}` fails on it"
+    headers = "".join(f", {of['key']}: {_text(of['value'])}" for of in made["out_headers"] or ())
+    return f"{_text(made['out_key'])}  {_text(made['out_value'], _WIDEST_RECORD)}{headers}"
 
 
 def _why(found: Preview, outcome: str) -> str:
@@ -197,13 +213,13 @@ def _sides(row: dict[str, Any]) -> Iterator[str]:
         )
 
 
-def _text(value: bytes | None) -> str:
+def _text(value: bytes | None, widest: int = _WIDEST) -> str:
     """Returns a key or value in readable form, shortened."""
     if value is None:
         return "null"
     try:
-        text = value[: 4 * _WIDEST].decode()
+        text = value[: 4 * widest].decode()
     except UnicodeDecodeError:
-        text = value[:_WIDEST].decode(errors="replace")
+        text = value[:widest].decode(errors="replace")
     text = "".join(c if c.isprintable() else "\N{REPLACEMENT CHARACTER}" for c in text)
-    return text if len(text) <= _WIDEST else f"{text[: _WIDEST - 1]}…"
+    return text if len(text) <= widest else f"{text[: widest - 1]}…"

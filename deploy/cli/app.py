@@ -10,7 +10,7 @@ from typing import Annotated
 import typer
 
 from deploy.cli.audits import audit
-from deploy.cli.checks import check_several, checked, service_of
+from deploy.cli.checks import check_jobs, check_several, service_of
 from deploy.cli.commands import Assignments, Commands, JobFile, loaded, log_look
 from deploy.cli.offsets import offsets_app
 from deploy.cli.runs import move_of, run_file, run_files, run_job, stop_of, unjoined_of
@@ -142,7 +142,10 @@ def check(
     ] = False,
     assignments: Assignments = None,
 ) -> None:
-    """Check job files, or the file of a service, and report every error. Connects to nothing without --connect."""
+    """Check job files, or the file of a service, and report every error. Connects to nothing without --connect.
+
+    Spark reads the expressions of an `output.select`, where Java is: that takes some seconds.
+    """
     if preview and not connect:
         raise typer.BadParameter("--preview needs --connect")
     if len(job_files) > 1 or job_files[0].is_dir():
@@ -158,7 +161,7 @@ def check(
     job = loaded(job_file, assignments or ())
     if job is None:
         raise typer.Exit(ExitCode.BAD_JOB_FILE)
-    raise typer.Exit(checked(job_file, job, connect=connect, preview=preview))
+    raise typer.Exit(check_jobs({job_file: job}, connect=connect, preview=preview))
 
 
 @app.command(epilog=_CODES, rich_help_panel="Jobs")

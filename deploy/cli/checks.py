@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -13,6 +13,7 @@ from deploy.cli.commands import log_look
 from teacup.base.errors import ExitCode
 
 if TYPE_CHECKING:
+    from deploy.check.analysis import Analyser
     from deploy.jobfile.job import CommonJob
     from deploy.jobfile.service_files import ServiceFile
 
@@ -39,15 +40,36 @@ def check_several(places: Sequence[Path], assignments: Sequence[str], *, connect
     except SettingsInvalid as error:
         typer.echo(str(error), err=True)
         return error.exit_code
-    codes = [checked(file, job, connect=connect, preview=preview) for file, job in jobs.items()]
+    return check_jobs(jobs, connect=connect, preview=preview)
+
+
+def check_jobs(jobs: Mapping[Path, CommonJob], *, connect: bool, preview: bool) -> ExitCode:
+    """Prints the findings about jobs, by their files; returns the code of the first error."""
+    from deploy.check.analysis import Analyser
+
+    with Analyser() as analyser:
+        codes = [checked(file, job, analyser, connect=connect, preview=preview) for file, job in jobs.items()]
     return next((code for code in codes if code), ExitCode.DONE)
 
 
-def checked(job_file: Path, job: CommonJob, *, connect: bool, preview: bool) -> ExitCode:
-    """Prints the findings about a job whose file is valid."""
+def checked(job_file: Path, job: CommonJob, analyser: Analyser, *, connect: bool, preview: bool) -> ExitCode:
+    """Prints the findings about a job whose file is valid, as far as the file alone tells."""
+    from deploy.check.analysis import not_analysed
     from deploy.check.checks import what_a_run_waits_for
+    from teacup.base.errors import SettingsInvalid
+    from teacup.spark.errors import SparkError
 
+    unknown = None
+    try:
+        if problems := analyser.refuses(job):
+            refused = SettingsInvalid(job_file, problems)
+            typer.echo(str(refused), err=True)
+            return refused.exit_code
+    except SparkError as error:
+        unknown = not_analysed(error)
     typer.echo(f"{job_file} is valid")
+    if unknown is not None:
+        typer.echo(unknown)
     if (said := what_a_run_waits_for(job)) is not None:
         typer.echo(said)
     if not connect:
@@ -61,23 +83,24 @@ def checked(job_file: Path, job: CommonJob, *, connect: bool, preview: bool) -> 
     for line in lines(findings):
         typer.echo(line)
     code = exit_code(findings)
-    return code or _preview(job) if preview else code
+    return code or _preview(job, analyser) if preview else code
 
 
-def _preview(job: CommonJob) -> ExitCode:
+def _preview(job: CommonJob, analyser: Analyser) -> ExitCode:
     """Prints the results of the first left records, unless an error would stop the job."""
     from deploy.check.preview import joined, shown
     from deploy.jobfile.job import JoinJob
     from joins.errors import JoinError
     from teacup.kafka.errors import KafkaIOError
+    from teacup.spark.errors import SparkError
 
     if not isinstance(job, JoinJob):
         typer.echo("--preview is for joins only", err=True)
         return ExitCode.BAD_JOB_FILE
     try:
-        for line in shown(job, joined(job)):
+        for line in shown(job, joined(job), analyser.selected):
             typer.echo(line)
-    except (JoinError, KafkaIOError) as error:
+    except (JoinError, KafkaIOError, SparkError) as error:
         typer.echo(f"preview: {error}", err=True)
         return error.exit_code
     return ExitCode.DONE

@@ -8,7 +8,6 @@ results that an earlier driver or attempt has written.
 
 from __future__ import annotations
 
-import logging
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
@@ -16,8 +15,6 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
-from pyspark.errors import AnalysisException
-from pyspark.logger import PySparkLogger
 
 from dedup.identity import Identity, Within
 from dedup.restart.worker import Setup, replay_of
@@ -40,7 +37,7 @@ from deploy.output.accounts import DeliveredBatch
 from deploy.output.deliveries import Deduplication
 from deploy.output.kept import RowsToKeep, rows_that_stay
 from deploy.output.routing import ENVELOPE
-from deploy.output.select import selected, with_selected
+from deploy.output.select import selected, selected_rows
 from deploy.output.stage import deliver_stage
 from joins.batch.handover import Handover
 from joins.batch.rules import latest_right
@@ -59,7 +56,7 @@ from joins.window.backup import forget_other_copies
 from teacup.kafka.errors import KafkaIOError
 from teacup.kafka.headers import ID
 from teacup.kafka.log.topic_log import Ends
-from teacup.spark.errors import SessionRefused
+from teacup.spark.analysis import analyse_quietly
 from teacup.spark.jvm_errors import SUMMARY_SCHEMA, crossing_rows, summary_rows
 
 if TYPE_CHECKING:
@@ -217,7 +214,7 @@ class JoinJobKind(JobKind):
                 forget_other_copies(self._job.window_backup_folder, spec.name, kept, parts)
 
     def rows(self, spark: SparkSession, stop_file: Path) -> DataFrame:
-        PySparkLogger.getLogger("SQLQueryContextLogger").setLevel(logging.CRITICAL)
+        analyse_quietly()
         control = JoinControl(
             stop_file=stop_file,
             commit_group=self.name,
@@ -228,11 +225,7 @@ class JoinJobKind(JobKind):
             share_tasks=self._job.output.deduplicate is None,
             until=self._job.until,
         )
-        try:
-            return job_rows(spark, self._job, control, self._deduplication, self._term, self._kept)
-        except AnalysisException as error:
-            what = str(error).split("\n", 1)[0]
-            raise SessionRefused(f"output.select: Spark refuses an expression: {what}") from error
+        return job_rows(spark, self._job, control, self._deduplication, self._term, self._kept)
 
     def report(self, summaries: Sequence[DeliveredBatch[BucketSummary]], seconds: float, at_ms: int) -> BatchReport:
         report = gather(self._job.spec, summaries, seconds, at_ms)
@@ -277,10 +270,10 @@ def job_rows(
     kept: RowsToKeep | None = None,
 ) -> DataFrame:
     """Returns the streaming DataFrame of a job: what became of each bucket and batch. Rows are delivered on the way."""
-    spec, select, deduplicate = job.spec, job.output.select, job.output.deduplicate
+    spec = job.spec
     join = join_kind_of(spec).stage(spec, job.window_folder, job.window_backup_folder)
     deliver = deliver_stage(spec, job.output, asked, term, kept)
-    if select is None:
+    if job.output.select is None:
 
         def summaries(tickets: Iterable[Any]) -> Batches:
             return summary_rows(deliver(join(tickets)), *NO_RETRY_HELPS)
@@ -290,9 +283,8 @@ def job_rows(
     def delivered(batches: Iterable[pa.RecordBatch]) -> Batches:
         return summary_rows(deliver(selected(items_in(batches), spec.right.type.results)), *NO_RETRY_HELPS)
 
-    added = {} if deduplicate is None or deduplicate.expression is None else {ID: deduplicate.expression}
     joined = stage_frame(spark, spec, lambda tickets: item_rows(join(tickets), *NO_RETRY_HELPS), ITEM_SCHEMA, control)
-    rows = with_selected(joined, select, added, spec.right.type.results)
+    rows = selected_rows(joined, job)
     return rows.mapInArrow(crossing_rows(delivered), SUMMARY_SCHEMA)
 
 

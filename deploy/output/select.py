@@ -10,22 +10,32 @@ expressions once, outside every try. Spark does not say which error it was.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
 import polars as pl
 
-from deploy.jobfile.job import Select
-from joins.items import C, Item, Rows
+from deploy.jobfile.job import JoinJob, Select
+from joins.items import SPARK_TYPES, C, Item, Rows
 from joins.outcome import RESULTS
-from joins.rows.frames import in_chunks
+from joins.rows.frames import ROW, in_chunks
+from teacup.kafka.headers import ID
+from teacup.spark.analysis import why_refused
 from teacup.spark.errors import SessionRefused
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame, SparkSession
 
 PARTS = ("key", "value", "headers")
+
+
+class SelectRefused(SessionRefused):
+    """Expressions that Spark refuses; each of `problems` is a line, `where: what`."""
+
+    def __init__(self, problems: Sequence[str]) -> None:
+        super().__init__("; ".join(problems))
+        self.problems = tuple(problems)
 
 
 def with_selected(
@@ -36,9 +46,12 @@ def with_selected(
     added     more headers
     results   the outcomes of results
 
-    Raises `AnalysisException`; `SessionRefused` for an expression whose values are neither binary nor strings.
+    Raises `SelectRefused`, naming each expression that Spark refuses, or whose values are neither binary nor strings.
     """
-    _check_types(frame, select, added)
+    from pyspark.errors import PySparkException
+
+    if problems := [*_problems(frame, select, added)]:
+        raise SelectRefused(problems)
     headers = ", ".join(
         f"named_struct('key', {_literal(name)}, 'value', cast({expression} as binary))"
         for name, expression in {**select.headers, **added}.items()
@@ -50,21 +63,44 @@ def with_selected(
         "headers": f"array({headers})" if headers else none,
     }
     tried = partial(_tried, frame.sparkSession, f"outcome in {tuple(map(str, results))}")
-    columns = (tried(expressions[part]).alias(f"out_{part}") for part in PARTS)
-    return frame.select("*", *columns)
+    try:
+        return frame.select("*", *(tried(expressions[part]).alias(f"out_{part}") for part in PARTS))
+    except PySparkException as error:  # what Spark takes alone, but not in a condition: a generator such as `explode`
+        raise SelectRefused([f"output.select: {why_refused(error, frame)}"]) from error
 
 
-def _check_types(frame: DataFrame, select: Select, added: Mapping[str, str]) -> None:
-    """Refuses other types: Spark casts some to binary, depending on its settings, and a number to four bytes."""
+def selected_rows(frame: DataFrame, job: JoinJob) -> DataFrame:
+    """Returns a join's rows with what the job's `output.select` makes of them. Raises `SelectRefused`."""
+    output, again = job.output, job.output.deduplicate
+    assert output.select is not None
+    added = {} if again is None or again.expression is None else {ID: again.expression}
+    return with_selected(frame, output.select, added, job.spec.right.type.results)
+
+
+def empty_rows(spark: SparkSession) -> DataFrame:
+    """Returns a frame without rows that has the columns of a join's, to analyse expressions over them."""
+    return spark.range(0).selectExpr(*(f"cast(null as {SPARK_TYPES[kind]}) as {name}" for name, kind in ROW.items()))
+
+
+def _problems(frame: DataFrame, select: Select, added: Mapping[str, str]) -> Iterator[str]:
+    """Yields what is wrong with each expression.
+
+    Other types are refused: Spark casts some to binary, depending on its settings, and a number to four bytes.
+    """
+    from pyspark.errors import PySparkException
     from pyspark.sql.types import BinaryType, CharType, NullType, StringType, VarcharType
 
     named = {"output.select.key": select.key, "output.select.value": select.value}
     named |= {f"output.select.headers.{name}": expression for name, expression in select.headers.items()}
     named |= {f"the expression of header {name!r}": expression for name, expression in added.items()}
     for where, expression in named.items():
-        kind = frame.selectExpr(expression).schema[0].dataType
+        try:
+            kind = frame.selectExpr("*", expression).schema[-1].dataType
+        except PySparkException as error:
+            yield f"{where}: {expression!r} is not allowed: {why_refused(error, frame)}"
+            continue
         if not isinstance(kind, BinaryType | StringType | CharType | VarcharType | NullType):
-            raise SessionRefused(
+            yield (
                 f"{where}: {expression!r} is of type {kind.simpleString()}, and records hold bytes: make it a string, "
                 f"as in `cast({expression} as string)` (a struct, map or array by `to_json`), or binary"
             )

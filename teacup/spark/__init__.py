@@ -1,5 +1,6 @@
 """The edge to Spark: its session and JVM, streaming readers, checkpoints, errors that cross the JVM.
 
+analysis.py       what Spark's analyser refuses, in one line
 checkpoint.py     `SparkLogs`: which batches a checkpoint has planned and committed, and where each of them ends
 class_archive.py  Spark's classes in the JVM's memory format
 one_row.py        a stream with one row, which warms Spark up without any topic

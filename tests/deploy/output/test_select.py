@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from deploy.jobfile.job import Select
-from deploy.output.select import with_selected
+from deploy.output.select import SelectRefused, with_selected
 from teacup.spark.errors import SessionRefused
 
 SCHEMA = "key binary, left_value binary, outcome string, right_time bigint, n int"
@@ -31,6 +31,42 @@ def test_what_is_neither_a_string_nor_binary_is_refused(spark, change, named):
         with_selected(frame, Select(**{"key": "key", "value": "left_value", **change}), {})
 
     assert all(name in str(refused.value) for name in named)
+
+
+@pytest.mark.parametrize(
+    ("change", "said"),
+    [
+        (
+            {"key": "left_valu"},
+            "output.select.key: 'left_valu' is not allowed: there is no column left_valu; did you mean left_value?",
+        ),
+        ({"value": "to_jsn(n)"}, "there is no function to_jsn; did you mean to_json?"),
+        ({"value": "cast(one.pric as string)"}, "there is no field pric; did you mean price?"),
+        ({"value": "cast(pric as string)"}, "there is no column pric; did you mean one.price?"),
+        ({"value": "left_value + n"}, 'incompatible types ("BINARY" and "INT")'),
+        ({"value": "cast(n as strin)"}, 'Unsupported data type "STRIN". (line 1, position 11)'),
+        ({"headers": {"h": "concat(n"}}, "output.select.headers.h: 'concat(n' is not allowed: Syntax error at or near"),
+        ({"value": "explode(array('a'))"}, "output.select: The generator is not supported"),
+    ],
+)
+def test_what_spark_refuses_is_said_in_one_line(spark, change, said):
+    """With the expression, the types, and the nearest name that there is; each expression is named at once."""
+    frame = spark.createDataFrame([], f"{SCHEMA}, one struct<price: double>")
+    select = {"key": "key", "value": "left_value", **change}
+
+    with pytest.raises(SelectRefused) as refused:
+        with_selected(frame, Select(**select), {})
+    with pytest.raises(SelectRefused) as both:
+        with_selected(frame, Select(**{**select, "headers": {"a": "nowhere", "b": "nothing"}}), {})
+
+    (problem,) = refused.value.problems
+    assert said in problem
+    assert "SQLSTATE" not in problem
+    assert "\n" not in problem
+    assert [where.partition(": ")[0] for where in both.value.problems[-2:]] == [
+        "output.select.headers.a",
+        "output.select.headers.b",
+    ]
 
 
 def test_strings_binary_and_null_are_written(spark):
