@@ -1,11 +1,13 @@
 """What the storage API keeps and answers. Pure: plain data, shared by server, client and back ends.
 
 An item is identified by (key, version, tag): for joins, the right record's key, its event time, and its position. Its
-expiry is absolute. Three rules follow, which every back end obeys:
+expiry is absolute. These rules follow, which every back end obeys:
 
     writing an item again changes nothing       so a retry is safe, and never extends an item's life
     `latest`: a lower (version, tag) is dropped  status `conflict`; so the order of writes does not matter
     `all`: at most `bound` live items per key   one more is `rejected`, with the reason
+    `versions`: a version is what its key is until the next one; an empty value is a delete. Kept is each version from
+                now - retention on, and the newest one below that, for ever; of more than `bound` the oldest go
 """
 
 from __future__ import annotations
@@ -25,13 +27,15 @@ class Status(StrEnum):
     RETRYABLE = "retryable"  # nothing was done; send it again
     IN_DOUBT = "in_doubt"  # it may have been done; writing it again is safe
     REJECTED = "rejected"  # it will never be accepted as it is
+    NO_LONGER_STORED = "no_longer_stored"  # what the key was at that time is not known any more
 
 
 class Keep(StrEnum):
-    """Which versions of a key a namespace keeps: the largest one, or all."""
+    """Which versions of a key a namespace keeps: the largest one; all until they expire; or what the key was, when."""
 
     LATEST = "latest"
     ALL = "all"
+    VERSIONS = "versions"
 
 
 @dataclass(frozen=True, slots=True)
@@ -39,9 +43,10 @@ class Namespace:
     """The settings of a namespace.
 
     keep             which versions of a key are kept
-    bound            how many at most, with `all`
+    bound            how many at most, with `all` and `versions`
     retention_ms     versions are times in milliseconds, and every item lives at least until version + retention_ms
-                     (an earlier expiry is rejected); None: nothing is promised, and `retained_from` is unknown
+                     (an earlier expiry is rejected); None: nothing is promised, and `retained_from` is unknown.
+                     `versions` needs it: for so long one can ask what a key was
     """
 
     name: str
@@ -54,7 +59,8 @@ class Namespace:
 class Item:
     """A stored item: a value, and what identifies it.
 
-    expires_at_ms   wall clock, milliseconds UTC; from that moment on the item is not found
+    expires_at_ms   wall clock, milliseconds UTC; from that moment on the item is not found. With `versions`, it counts
+                    for a delete alone: until then, a deleted key is at least remembered as such
     """
 
     key: bytes
@@ -118,9 +124,17 @@ class Backend(Protocol):
         ...
 
     def read(
-        self, namespace: Namespace, keys: Sequence[bytes], now_ms: int, generation: str | None = None
+        self,
+        namespace: Namespace,
+        keys: Sequence[bytes],
+        now_ms: int,
+        generation: str | None = None,
+        as_of: Sequence[int] | None = None,
     ) -> list[ReadResult]:
         """Returns the live items of each key; `not_found` if there are none.
+
+        as_of   (`versions`) one for each key: only its newest version at or below that is wanted, which may be a
+                delete; `no_longer_stored` if it is not known any more
 
         Raises `GenerationChanged` if they are not of this generation; None: any will do.
         """

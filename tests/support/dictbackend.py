@@ -35,8 +35,14 @@ class DictBackend:
             return [self._write(namespace, item, now_ms) for item in items]
 
     def read(
-        self, namespace: Namespace, keys: Sequence[bytes], now_ms: int, generation: str | None = None
+        self,
+        namespace: Namespace,
+        keys: Sequence[bytes],
+        now_ms: int,
+        generation: str | None = None,
+        as_of: Sequence[int] | None = None,
     ) -> list[ReadResult]:
+        assert as_of is None, "it keeps no versions"
         self.before("read")
         with self._lock:
             self._check_generation(namespace, generation)

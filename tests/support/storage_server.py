@@ -18,6 +18,7 @@ NAMESPACES = (
     {"name": "latest"},
     {"name": "all", "keep": "all", "bound": 3, "max_value_bytes": 1_000},
     {"name": "kept", "keep": "all", "bound": 3, "retention": "1m"},
+    {"name": "versions", "keep": "versions", "bound": 3, "retention": "1m"},
 )
 SCOPES = {
     "reader": ["read"],

@@ -50,9 +50,10 @@ from teacup.storage.api.content import (
     items_request,
     keys_request,
     value_request,
+    wanted_request,
 )
 from teacup.storage.api.metrics import StorageMetrics
-from teacup.storage.codecs.codec import Codec, compress, decompress
+from teacup.storage.codecs.codec import LARGEST, Codec, compress, decompress
 from teacup.storage.codecs.json import (
     NO_ITEM,
     NO_NAMESPACE,
@@ -100,6 +101,7 @@ _PROBLEM_OF: dict[Status, tuple[int, str]] = {
     Status.NOT_FOUND: (404, NO_ITEM),
     Status.CONFLICT: (409, "/problems/conflict"),
     Status.REJECTED: (422, "/problems/rejected"),
+    Status.NO_LONGER_STORED: (410, "/problems/no-longer-stored"),
     Status.RETRYABLE: (503, "/problems/retryable"),
     Status.IN_DOUBT: (503, "/problems/in-doubt"),
 }
@@ -107,6 +109,9 @@ _PROBLEM_OF: dict[Status, tuple[int, str]] = {
 PathName = Annotated[str, Path(pattern=NAME_PATTERN)]
 PathKey = Annotated[str, Path(pattern=KEY_PATTERN, min_length=2, max_length=KEY_MAX_LENGTH, description="base64url")]
 OfGeneration = Annotated[str | None, Query(description="only in this generation of the namespace, else 409")]
+AsOf = Annotated[
+    int | None, Query(ge=-LARGEST, le=LARGEST, description="`keep: versions`: its newest version at or below this one")
+]
 Done = tuple[Sequence[WriteResult] | Sequence[ReadResult], bytes]
 
 
@@ -122,6 +127,7 @@ _answers = RouteProblems(
         400: "the body cannot be read",
         404: "no such namespace, or no item",
         406: "no media type that Accept names is offered",
+        410: "what the key was at that time is not known any more",
         409: "a newer version is kept; or the namespace is of another generation",
         413: "too many items or bytes",
         415: "a media type or an encoding that is not understood",
@@ -167,13 +173,13 @@ class Storage:
         route("POST", "/{namespace}/items:write", self.write_items, dependencies=writes, response_model=OutcomesBody,
               responses=batch | _answers(409), openapi_extra=items_request(most))  # fmt: skip
         route("POST", "/{namespace}/items:read", self.read_items, dependencies=reads, response_model=FoundsBody,
-              responses=batch | _answers(409), openapi_extra=keys_request(most))  # fmt: skip
+              responses=batch | _answers(409), openapi_extra=wanted_request(most))  # fmt: skip
         route("POST", "/{namespace}/items:delete", self.delete_items, dependencies=deletes, response_model=OutcomesBody,
               responses=batch, openapi_extra=keys_request(most))  # fmt: skip
         route("PUT", "/{namespace}/items/{key}", self.put_item, dependencies=writes_one, response_model=OutcomeBody,
               responses=single | _answers(400, 409, 415), openapi_extra=value_request())  # fmt: skip
         route("GET", "/{namespace}/items/{key}", self.get_item, dependencies=read, response_model=FoundBody,
-              responses=single)  # fmt: skip
+              responses=single | _answers(410))  # fmt: skip
         route("DELETE", "/{namespace}/items/{key}", self.delete_item, dependencies=write, status_code=204,
               responses=single)  # fmt: skip
         return router
@@ -181,7 +187,7 @@ class Storage:
     def _most_bytes(self, operation: str) -> int:
         """Returns the limit of a batch's decompressed body: less for keys than for items, which have values."""
         large = self._config.max_body_bytes
-        keys = SMALL_BODY_BYTES + 2 * MAX_KEY_BYTES * self._config.max_items  # in base64
+        keys = SMALL_BODY_BYTES + (2 * MAX_KEY_BYTES + 20) * self._config.max_items  # in base64, with a version
         return large if operation == "write" else min(large, keys)
 
     async def write_items(self, namespace: PathName, request: Request, generation: OfGeneration = None) -> Response:
@@ -189,7 +195,7 @@ class Storage:
         return await self._batch(namespace, request, "write", partial(self._write, generation))
 
     async def read_items(self, namespace: PathName, request: Request, generation: OfGeneration = None) -> Response:
-        """Read the live items of many keys, in the order of the request."""
+        """Read the live items of many keys, or what they were as of some version, in the order of the request."""
         return await self._batch(namespace, request, "read", partial(self._read, generation))
 
     async def delete_items(self, namespace: PathName, request: Request) -> Response:
@@ -211,11 +217,14 @@ class Storage:
         document = {"status": outcome.status, "reason": outcome.reason}
         return _single(request, outcome) or _json(document)
 
-    async def get_item(self, namespace: PathName, key: PathKey, request: Request) -> Response:
-        """Read the live items of one key."""
+    async def get_item(self, namespace: PathName, key: PathKey, request: Request, as_of: AsOf = None) -> Response:
+        """Read the live items of one key, or what it was as of some version."""
         settings = self._settings(namespace)
         with self._under_way("read", request) as caller:
-            (found,) = await self._turns.run(caller, self._batches.read, settings, [_key_bytes(key)], self._clock_ms())
+            versions = None if as_of is None else [as_of]
+            (found,) = await self._turns.run(
+                caller, self._batches.read, settings, [_key_bytes(key)], self._clock_ms(), None, versions
+            )
         self.metrics.count(namespace, "read", [found])
         return _single(request, found) or _json(found_document(found))
 
@@ -298,8 +307,8 @@ class Storage:
     def _read(
         self, generation: str | None, settings: NamespaceSettings, body: bytes, sent: Codec, answer: Codec
     ) -> Done:
-        keys = sent.decode_keys(body, self._config.max_items, self._config.max_body_bytes)
-        found = self._batches.read(settings, keys, self._clock_ms(), generation)
+        keys, as_of = sent.decode_wanted(body, self._config.max_items, self._config.max_body_bytes)
+        found = self._batches.read(settings, keys, self._clock_ms(), generation, as_of)
         return found, answer.encode_found(found)
 
     def _delete(self, settings: NamespaceSettings, body: bytes, sent: Codec, answer: Codec) -> Done:

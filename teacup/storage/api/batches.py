@@ -19,7 +19,8 @@ import anyio
 import anyio.to_thread
 
 from teacup.storage.api.config import MAX_KEY_BYTES, MAX_TAG_BYTES, NamespaceSettings
-from teacup.storage.model import Backend, Item, NamespaceState, ReadResult, Status, WriteResult
+from teacup.storage.errors import RequestInvalid
+from teacup.storage.model import Backend, Item, Keep, NamespaceState, ReadResult, Status, WriteResult
 
 _PORTION_KEYS = 1_000
 _FULL = ReadResult(Status.RETRYABLE, (), "the answer is full: ask for this key again")
@@ -47,11 +48,24 @@ class Batches:
         return _without(wrong, items, lambda rest: self.backend.write(settings.namespace, rest, now_ms, generation))
 
     def read(
-        self, settings: NamespaceSettings, keys: Sequence[bytes], now_ms: int, generation: str | None = None
+        self,
+        settings: NamespaceSettings,
+        keys: Sequence[bytes],
+        now_ms: int,
+        generation: str | None = None,
+        as_of: Sequence[int] | None = None,
     ) -> list[ReadResult]:
-        """Raises `StorageUnavailable`, `GenerationChanged`."""
+        """Raises `StorageUnavailable`, `GenerationChanged`, and `RequestInvalid` for a namespace without versions."""
+        if as_of is not None and settings.keep is not Keep.VERSIONS:
+            raise RequestInvalid(
+                f"as_of: namespace {settings.name} has `keep: {settings.keep}`; what a key was at some time is only "
+                "known with `keep: versions`"
+            )
         wrong = {i: ReadResult(Status.REJECTED, (), reason) for i, reason in _key_faults(keys).items()}
-        return _without(wrong, keys, lambda rest: self._read(settings, rest, now_ms, generation))
+        if as_of is None:
+            return _without(wrong, keys, lambda rest: self._read(settings, rest, now_ms, generation))
+        versions = [version for index, version in enumerate(as_of) if index not in wrong]
+        return _without(wrong, keys, lambda rest: self._read(settings, rest, now_ms, generation, versions))
 
     def delete(self, settings: NamespaceSettings, keys: Sequence[bytes], now_ms: int) -> list[WriteResult]:
         """Raises `StorageUnavailable`."""
@@ -67,9 +81,15 @@ class Batches:
         self.backend.raise_retained_from(settings.namespace, version)
 
     def _read(
-        self, settings: NamespaceSettings, keys: Sequence[bytes], now_ms: int, generation: str | None
+        self,
+        settings: NamespaceSettings,
+        keys: Sequence[bytes],
+        now_ms: int,
+        generation: str | None,
+        as_of: Sequence[int] | None = None,
     ) -> list[ReadResult]:
-        worst_bytes = settings.namespace.bound * settings.max_value_bytes  # per key, so that memory stays bounded
+        most_items = settings.namespace.bound if as_of is None else 1
+        worst_bytes = most_items * settings.max_value_bytes  # per key, so that memory stays bounded
         portion = max(1, min(_PORTION_KEYS, self.max_answer_bytes // worst_bytes))
         found: list[ReadResult] = []
         size = 0
@@ -77,8 +97,9 @@ class Batches:
             if size >= self.max_answer_bytes:
                 found.extend([_FULL] * (len(keys) - len(found)))
                 break
-            rest = keys[len(found) : len(found) + portion]
-            got = self.backend.read(settings.namespace, rest, now_ms, generation)
+            part = slice(len(found), len(found) + portion)
+            versions = None if as_of is None else as_of[part]
+            got = self.backend.read(settings.namespace, keys[part], now_ms, generation, versions)
             size += sum(len(item.value) for result in got for item in result.items)
             found.extend(got)
         return found

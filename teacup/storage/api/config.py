@@ -22,10 +22,15 @@ class NamespaceSettings(Keys):
     """One namespace. What it keeps is explained in `teacup.storage.model`."""
 
     name: Annotated[str, Field(pattern=NAME_PATTERN, description="letters, digits and `_.-`, up to 64")]
-    keep: Keep = Field(default=Keep.LATEST, description="of a key's items only the newest version, or all")
+    keep: Keep = Field(
+        default=Keep.LATEST,
+        description="of a key's items only the newest version; all until they expire; or `versions`: what the key was, "
+        "at any time since `retention` ago",
+    )
     bound: PositiveInt | None = Field(
         default=None,
-        description="live items per key, at most; needed with `keep: all`, and refused with `latest`, which keeps one",
+        description="items per key, at most; needed with `keep: all` (one more is rejected) and `versions` (the oldest "
+        "goes), and refused with `latest`, which keeps one",
     )
     retention_ms: Duration | None = Field(
         default=None,
@@ -41,10 +46,14 @@ class NamespaceSettings(Keys):
             raise ValueError(
                 f"namespace {self.name}: bound {self.bound} needs `keep: all`; `latest` keeps one: leave bound out"
             )
-        if self.keep is Keep.ALL and self.bound is None:
+        if self.keep is not Keep.LATEST and self.bound is None:
+            more = "one more is rejected" if self.keep is Keep.ALL else "of more, the oldest go"
             raise ValueError(
-                f"namespace {self.name}: `keep: all` needs `bound`: how many live items a key may have; one more is "
-                "rejected"
+                f"namespace {self.name}: `keep: {self.keep}` needs `bound`: how many live items a key may have; {more}"
+            )
+        if self.keep is Keep.VERSIONS and self.retention_ms is None:
+            raise ValueError(
+                f"namespace {self.name}: `keep: versions` needs `retention`: for how long one can ask what a key was"
             )
         return self
 

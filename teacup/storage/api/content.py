@@ -12,9 +12,9 @@ from typing import Any, TypeVar
 from starlette.exceptions import HTTPException
 
 from teacup.http.bodies import SentBody
-from teacup.storage.codecs.arrow import ITEMS, KEYS, ArrowCodec
-from teacup.storage.codecs.codec import ENCODINGS, Codec
-from teacup.storage.codecs.json import Base64, ItemBody, JsonCodec, ValueBody, Version
+from teacup.storage.codecs.arrow import ITEMS, KEYS, WANTED, ArrowCodec
+from teacup.storage.codecs.codec import ENCODINGS, LARGEST, Codec
+from teacup.storage.codecs.json import Base64, ItemBody, JsonCodec, ValueBody, Version, WantedBody
 
 Value = TypeVar("Value")
 
@@ -116,9 +116,21 @@ def items_request(most: int) -> dict[str, Any]:
 
 
 def keys_request(most: int) -> dict[str, Any]:
-    """Describes the request body of items:read and items:delete."""
+    """Describes the request body of items:delete."""
     columns = ", ".join(f"{field.name} {field.type}" for field in KEYS)
     return _request(_list_of("keys", Base64.__metadata__[0].json_schema, most), columns)  # type: ignore[attr-defined]
+
+
+def wanted_request(most: int) -> dict[str, Any]:
+    """Describes the request body of items:read."""
+    schema = _list_of("keys", Base64.__metadata__[0].json_schema, most)  # type: ignore[attr-defined]
+    schema["properties"]["as_of"] = {
+        "type": "array",
+        "items": {"type": "integer", "minimum": -LARGEST, "maximum": LARGEST},
+        "maxItems": most,
+        "description": WantedBody.model_fields["as_of"].description,
+    }
+    return _request(schema, ", ".join(f"{field.name} {field.type}" for field in WANTED) + " (may be missing)")
 
 
 def value_request() -> dict[str, Any]:

@@ -1,84 +1,50 @@
-"""What every back end stores, and the rules of `model` for it: items as bytes, namespaces, what has expired. Pure.
+"""What every back end keeps of a key, and the rules of `model` for it: items as bytes, what goes, what is found. Pure.
 
 The items of one key are one byte string, as some stores know only bytes; little-endian:
 
     value = entry ...                    by (version, tag) ascending; `latest`: one
     entry = version int64, expiry int64, length of tag uint16, length of value uint32, tag, value
 
-An entry is live until its expiry. One that is not live counts as gone, even if it is still there.
+With `latest` and `all` an entry is live until its expiry. One that is not live counts as gone, even if it is still
+there.
 
-A clock is evidence, not truth: it may be hours ahead for a second. So nothing is gone by the word of a clock alone. A
-request judges items by its `Moment`, which notes what it takes for expired (it does not store it, overwrites it, does
-not find it, or frees it). That is recorded before the request is answered, as the namespace's horizon: the version
-below which something was taken for expired, by whatever clock. A clock that goes back does not bring back what is gone,
-and no moment is before one by which something is already gone.
+With `versions` (`keep: versions`) a version counts until another one replaces it, and time passes only by
 
-    retained_from = the largest of: now - retention + 1, the raised floor, the horizon
+    from = now - retention + 1           the first version that a reader may still ask about
 
-An item of version now - retention may expire now and is then no longer found: hence the 1. What a clock says is
-published, but not recorded: if it was wrong, and nothing was taken for expired, nothing is left of it. Whatever the
-clock says later:
+    kept     every version from `from` on, and the newest one below it: it is the answer at `from`
+    a delete is a version with an empty value. If it is the newest of all, below `from`, and its own expiry has passed,
+             its key goes: until then, older versions that come late stay hidden behind it
+    bound    beyond it the oldest versions go. A mark of the newest one that went stays in their place, with the expiry
+             -1: at or below it the answer is `no_longer_stored`, never an older version
+    as of t  the newest version at or below t; below `retained_from` the answer is `no_longer_stored`
 
-    an acknowledged item at or above `retained_from` was never taken for expired
-
-The settings of a namespace may change as long as promises are kept: `keep` never; `bound` freely (existing items stay);
-`retention` only down, because existing items live no longer than was requested for them.
+So the order of writes does not matter, and neither do repeated ones.
 """
 
 from __future__ import annotations
 
-import json
+from bisect import bisect_left, bisect_right
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from itertools import repeat
 from struct import Struct
+from typing import NamedTuple
 
-from teacup.base.times import iso
-from teacup.storage.errors import GenerationChanged, StorageConfigInvalid
-from teacup.storage.model import Item, Keep, Namespace, NamespaceState, ReadResult, Status, WriteResult
-
-
-class Moment:
-    """The time of a request, and the version below which it took items for expired (None if it took none)."""
-
-    __slots__ = ("gone_below", "now_ms")
-
-    def __init__(self, now_ms: int) -> None:
-        self.now_ms = now_ms
-        self.gone_below: int | None = None
-
-    def is_over(self, version: int, expires_at_ms: int) -> bool:
-        """Returns whether an item has expired; if so, notes that."""
-        if expires_at_ms > self.now_ms:
-            return False
-        if self.gone_below is None or version >= self.gone_below:
-            self.gone_below = version + 1
-        return True
-
-
-CLOCK_TOLERANCE_MS = 30_000
-"""How far the clock of a store's server may differ from ours."""
-FREED_AFTER_MS = 3 * 3_600_000
-"""A server frees an item this long after its expiry: even with a clock two hours ahead it frees nothing live."""
-
-
-def other_clock(server_ms: int, now_ms: int) -> str | None:
-    """Returns why the clock of a store's server, or ours, is wrong; None if they agree. Neither is the truth."""
-    ahead_ms = server_ms - now_ms
-    if abs(ahead_ms) <= CLOCK_TOLERANCE_MS:
-        return None
-    return (
-        f"its clock differs by {ahead_ms / 1_000:.0f} s from the clock of this server ({iso(now_ms)}), and one of them "
-        "would take live items for expired: set the one that is wrong"
-    )
-
+from teacup.storage.backends.namespaces import Moment
+from teacup.storage.model import Item, Keep, Namespace, ReadResult, Status, WriteResult
 
 _Entry = tuple[tuple[int, bytes], int, int, int]
 
 _PORTION_KEYS = 1_000
+_NEVER = 1 << 62
+_MARK = -1
 _HEAD = Struct("<qqHI")
 _OK = WriteResult(Status.OK)
 _CONFLICT = WriteResult(Status.CONFLICT, "a newer version is kept")
 NOT_FOUND = ReadResult(Status.NOT_FOUND)
+_NO_LONGER_KEPT = ReadResult(
+    Status.NO_LONGER_STORED, (), "the key has more versions than the namespace's bound: those of that time are gone"
+)
 EMPTY_KEY = "the key is empty"
 
 
@@ -93,6 +59,8 @@ def refusal(namespace: Namespace, item: Item, moment: Moment) -> WriteResult | N
             f"expires_at_ms {item.expires_at_ms} is before version {item.version} + retention_ms "
             f"{namespace.retention_ms}: items must live at least until then",
         )
+    if namespace.keep is Keep.VERSIONS:
+        return None
     return _OK if moment.is_over(item.version, item.expires_at_ms) else None
 
 
@@ -114,6 +82,11 @@ def refused_and_waiting(
 def portions(keys: Sequence[bytes]) -> Iterator[Sequence[bytes]]:
     """Splits the keys of a request into portions that a store's server carries out quickly."""
     return (keys[start : start + _PORTION_KEYS] for start in range(0, len(keys), _PORTION_KEYS))
+
+
+def asked(keys: Sequence[bytes], as_of: Sequence[int] | None) -> Iterator[tuple[bytes, int | None]]:
+    """Yields the keys of a read, each with the version as of which it is wanted, if there is one."""
+    return zip(keys, repeat(None, len(keys)) if as_of is None else as_of, strict=True)
 
 
 def removed(keys: Sequence[bytes], done: Mapping[bytes, WriteResult]) -> list[WriteResult]:
@@ -139,6 +112,9 @@ def admit(namespace: Namespace, kept: bytes | None, item: Item, moment: Moment) 
     """
     if kept is None:
         return _OK, pack(item)
+    if namespace.keep is Keep.VERSIONS:
+        value = _with_version(namespace, kept, item, moment)
+        return _OK, None if value == kept else value
     identity = (item.version, item.tag)
     live = list(_live(kept, moment))
     if any(entry[0] == identity for entry in live):
@@ -154,8 +130,13 @@ def admit(namespace: Namespace, kept: bytes | None, item: Item, moment: Moment) 
     return _OK, b"".join((*before, pack(item), *after))
 
 
-def found(key: bytes, kept: bytes | None, moment: Moment) -> ReadResult:
-    """Returns the answer to a read of the key."""
+def found(namespace: Namespace, key: bytes, kept: bytes | None, moment: Moment, as_of: int | None = None) -> ReadResult:
+    """Returns the answer to a read of the key.
+
+    as_of   only the newest version at or below this one is wanted (`versions`)
+    """
+    if namespace.keep is Keep.VERSIONS:
+        return _found_version(namespace, key, kept, moment, as_of)
     if kept is None:
         return NOT_FOUND
     version, expiry, tag_length, value_length = _HEAD.unpack_from(kept)
@@ -171,14 +152,28 @@ def found(key: bytes, kept: bytes | None, moment: Moment) -> ReadResult:
     return ReadResult(Status.OK, items) if items else NOT_FOUND
 
 
-def live_part(kept: bytes, moment: Moment) -> bytes:
-    """Returns the value without expired entries; empty if nothing is left."""
+def live_part(namespace: Namespace, kept: bytes, moment: Moment) -> bytes:
+    """Returns the value without what is gone; empty if nothing is left."""
+    if namespace.keep is Keep.VERSIONS:
+        return b"".join(version.entry for version in _trimmed(namespace, _versions(kept), moment))
     return b"".join(kept[start:end] for _, _, start, end in _live(kept, moment))
 
 
-def expiries(kept: bytes) -> list[int]:
-    """Returns when the entries expire, in order."""
+def due(namespace: Namespace, kept: bytes) -> list[int]:
+    """Returns when something of the value goes, in no order; of `versions`: unless another one is written."""
+    if namespace.keep is Keep.VERSIONS:
+        versions = _versions(kept)
+        over = [max(version.identity[0] + _retention(namespace), 0) for version in versions[1:]]
+        return [*over, goes_at(namespace, kept)] if versions[-1].is_delete else over
     return [expiry for _, expiry, _, _ in _entries(kept)]
+
+
+def goes_at(namespace: Namespace, kept: bytes) -> int:
+    """Returns when the whole value is gone; far in the future if only a write can change that."""
+    if namespace.keep is Keep.VERSIONS:
+        newest = _versions(kept)[-1]
+        return max(newest.identity[0] + _retention(namespace), newest.expires_at_ms) if newest.is_delete else _NEVER
+    return max(expiry for _, expiry, _, _ in _entries(kept))
 
 
 def _live(kept: bytes, moment: Moment) -> Iterator[_Entry]:
@@ -196,74 +191,91 @@ def _entries(kept: bytes) -> Iterator[_Entry]:
         start = end
 
 
-@dataclass(frozen=True, slots=True)
-class StoredNamespace:
-    """A namespace's settings, its generation, and the two marks that only go up."""
+class _Version(NamedTuple):
+    """One entry of a namespace that keeps versions."""
 
-    keep: Keep
-    bound: int
-    retention_ms: int | None
-    generation: str
-    floor: int | None = None
-    horizon: int | None = None
+    identity: tuple[int, bytes]
+    expires_at_ms: int
+    entry: bytes
 
-    @classmethod
-    def made(cls, namespace: Namespace, generation: str) -> StoredNamespace:
-        """Returns what is stored about a namespace at its first use."""
-        return cls(namespace.keep, namespace.bound, namespace.retention_ms, generation)
+    @property
+    def is_mark(self) -> bool:
+        """Whether it stands for versions that went because of the bound."""
+        return self.expires_at_ms == _MARK
 
-    @classmethod
-    def parse(cls, document: str | bytes) -> StoredNamespace:
-        """Parses the output of `document`."""
-        values = json.loads(document)
-        return cls(**{**values, "keep": Keep(values["keep"])})
-
-    def document(self) -> str:
-        """Returns it as JSON."""
-        return json.dumps(asdict(self))
-
-    def reopened(self, namespace: Namespace, store: str) -> StoredNamespace:
-        """Takes over the current settings. Raises `StorageConfigInvalid` if they break earlier promises."""
-        where = f"namespace {namespace.name} of {store}"
-        if namespace.keep is not self.keep:
-            raise StorageConfigInvalid(
-                f"{where} was created with keep {self.keep.value}, not {namespace.keep.value}: use another name"
-            )
-        before, now = self.retention_ms, namespace.retention_ms
-        if now is not None and (before is None or before < now):
-            had = "no retention" if before is None else f"a retention of {before} ms"
-            raise StorageConfigInvalid(
-                f"{where} has {had}, and its items are kept no longer than that: it cannot be raised to {now} ms; use "
-                "another name"
-            )
-        return replace(self, bound=namespace.bound, retention_ms=now)
-
-    def at(self, now_ms: int) -> NamespaceState:
-        """Returns what is published at this moment."""
-        if self.retention_ms is None:
-            return NamespaceState(self.generation, None)
-        marks = [mark for mark in (self.floor, self.horizon) if mark is not None]
-        return NamespaceState(self.generation, max([now_ms - self.retention_ms + 1, *marks]))
-
-    def moment(self, now_ms: int) -> Moment:
-        """Returns the moment by which a request judges items: not before one by which some are gone."""
-        if self.retention_ms is None or self.horizon is None:
-            return Moment(now_ms)
-        return Moment(max(now_ms, self.horizon + self.retention_ms - 1))
-
-    def beyond(self, moment: Moment) -> StoredNamespace:
-        """Raises the horizon above all that the moment took for expired; returns itself if it is there already."""
-        if self.retention_ms is None or moment.gone_below is None:
-            return self
-        known = self.horizon is not None and self.horizon >= moment.gone_below
-        return self if known else replace(self, horizon=moment.gone_below)
-
-    def raised(self, version: int) -> StoredNamespace:
-        """Raises the floor to at least this version."""
-        return self if self.floor is not None and self.floor >= version else replace(self, floor=version)
+    @property
+    def is_delete(self) -> bool:
+        """Whether its key has no value from this version on."""
+        return len(self.entry) == _HEAD.size + len(self.identity[1]) and not self.is_mark
 
 
-def check_generation(present: str, wanted: str | None) -> None:
-    """Raises `GenerationChanged` if another generation is wanted; None: any will do."""
-    if wanted not in (None, present):
-        raise GenerationChanged(f"its generation is {present}, not {wanted}")
+def _versions(kept: bytes) -> list[_Version]:
+    return [_Version(identity, expiry, kept[start:end]) for identity, expiry, start, end in _entries(kept)]
+
+
+def _retention(namespace: Namespace) -> int:
+    assert namespace.retention_ms is not None, "a namespace that keeps versions has a retention"
+    return namespace.retention_ms
+
+
+def _with_version(namespace: Namespace, kept: bytes, item: Item, moment: Moment) -> bytes:
+    """Returns what is kept once the item is written, too."""
+    identity = (item.version, item.tag)
+    versions = _trimmed(namespace, _versions(kept), moment)
+    known = any(version.identity == identity for version in versions)
+    if not known and not (versions and versions[0].is_mark and identity < versions[0].identity):
+        new = _Version(identity, item.expires_at_ms, pack(item))
+        versions = _trimmed(namespace, sorted([*versions, new]), moment) or [new]
+    marked = bool(versions and versions[0].is_mark)
+    if (beyond := len(versions) - marked - namespace.bound) > 0:
+        (version, tag), *_ = versions[marked + beyond - 1]
+        mark = pack(Item(b"", version, tag, b"", _MARK))
+        return b"".join((mark, *(version.entry for version in versions[marked + beyond :])))
+    return b"".join(version.entry for version in versions)
+
+
+def _trimmed(namespace: Namespace, versions: list[_Version], moment: Moment) -> list[_Version]:
+    """Returns those that somebody may still ask about; notes in the moment what is gone."""
+    older = bisect_left(versions, moment.now_ms - _retention(namespace) + 1, key=_number)
+    if not older:
+        return versions
+    newest = versions[older - 1]
+    if older == len(versions) and newest.is_delete and newest.expires_at_ms <= moment.now_ms:
+        moment.drops_below(newest.identity[0])
+        return []
+    if older > 1:
+        moment.drops_below(newest.identity[0])
+    return versions[older - 1 :]
+
+
+def _found_version(
+    namespace: Namespace, key: bytes, kept: bytes | None, moment: Moment, as_of: int | None
+) -> ReadResult:
+    if as_of is not None and as_of < (first := _first_answered(namespace, moment)):
+        return ReadResult(Status.NO_LONGER_STORED, (), f"versions are kept from {first} on, and not as of {as_of}")
+    versions = _trimmed(namespace, _versions(kept), moment) if kept else []
+    if as_of is not None:
+        at = bisect_right(versions, as_of, key=_number)
+        if versions and versions[max(at - 1, 0)].is_mark:
+            return _NO_LONGER_KEPT
+        versions = versions[at - 1 : at] if at else []
+    items = tuple(
+        Item(key, version.identity[0], version.identity[1], _value(version), version.expires_at_ms)
+        for version in versions
+        if not version.is_mark
+    )
+    return ReadResult(Status.OK, items) if items else NOT_FOUND
+
+
+def _first_answered(namespace: Namespace, moment: Moment) -> int:
+    """Returns the first version that can be asked about."""
+    first = moment.now_ms - _retention(namespace) + 1
+    return first if moment.floor is None else max(first, moment.floor)
+
+
+def _number(version: _Version) -> int:
+    return version.identity[0]
+
+
+def _value(version: _Version) -> bytes:
+    return version.entry[_HEAD.size + len(version.identity[1]) :]

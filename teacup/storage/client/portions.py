@@ -26,7 +26,7 @@ _ROW_BYTES = 32
 _MAX_ANSWER_BYTES = 1 << 30  # of a compressed answer, decompressed
 _SMALLEST_COMPRESSED = 1024
 
-Asked = TypeVar("Asked", Item, bytes)
+Asked = TypeVar("Asked", Item, bytes, tuple[bytes, int])
 Result = TypeVar("Result", WriteResult, ReadResult)
 
 
@@ -52,7 +52,7 @@ class Portions:
     ) -> tuple[list[pa.Table], pa.Table]:
         """Returns what was found, one or more tables per request, and the refused rows as (index, status, reason).
 
-        rows   columns of items, or an array of keys; `send` gives found rows and one status per row
+        rows   columns of items, or of keys; `send` gives found rows and one status per row
         Raises `ItemsUnsettled`.
         """
         return _together([self._settle_rows(rows, part, send) for part in self._parts(sizes)])
@@ -172,7 +172,7 @@ class Coding:
 
 
 _AGAIN = pa.array([status.value for status in sorted(_UNSETTLED)])
-_BAD = pa.array([Status.CONFLICT.value, Status.REJECTED.value])
+_BAD = pa.array([Status.CONFLICT.value, Status.REJECTED.value, Status.NO_LONGER_STORED.value])
 _REFUSED = pa.schema([("index", pa.int64()), ("status", pa.utf8()), ("reason", pa.utf8())])
 
 

@@ -32,7 +32,7 @@ from pydantic_core import to_json
 from teacup.http.client.retries import ApiErrors, Patience
 from teacup.http.client.transport import ApiClient, Reply, Transport
 from teacup.storage.client.portions import Coding, Portions, Result, joined
-from teacup.storage.codecs.arrow import ArrowCodec, found_columns, keys_stream, outcomes_table, written
+from teacup.storage.codecs.arrow import ArrowCodec, found_columns, outcomes_table, written
 from teacup.storage.codecs.codec import Codec
 from teacup.storage.codecs.json import NO_NAMESPACE, JsonCodec, NamespaceBody, NamespacesBody, parsed
 from teacup.storage.errors import (
@@ -87,7 +87,8 @@ class Answered:
 
     found     index (of the key), version, tag, value, expires_at_ms: one row per live item, by index, then
               (version, tag) ascending; keys without a live item have no row
-    rejected  index, status, reason: keys that can never be in this store (because of their length)
+    rejected  index, status, reason: keys that can never be in this store (because of their length); and, of versions,
+              those whose answer is `no_longer_stored`
     """
 
     found: pa.Table
@@ -157,6 +158,19 @@ class StorageClient(ApiClient):
 
         return self._portions.settled(keys, _lengths(keys), send)
 
+    def read_as_of(self, namespace: str, pairs: Sequence[tuple[bytes, int]]) -> list[ReadResult]:
+        """Reads for each key and version the newest item at or below that version (`keep: versions`).
+
+        One with an empty value is a delete. Raises what `read` raises.
+        """
+
+        def send(part: Sequence[tuple[bytes, int]]) -> list[ReadResult]:
+            keys = [key for key, _ in part]
+            body = self._codec.encode_wanted(keys, [version for _, version in part])
+            return self._batch(namespace, "read", body, lambda answer: self._codec.decode_found(answer, keys))
+
+        return self._portions.settled(pairs, _lengths([key for key, _ in pairs]), send)
+
     def delete(self, namespace: str, keys: Sequence[bytes]) -> list[WriteResult]:
         """Deletes all items of keys. Raises what `write` raises; after `CallFailed` some may be deleted."""
 
@@ -182,8 +196,16 @@ class StorageClient(ApiClient):
         sizes = pc.add(pc.binary_length(items["key"]), pc.binary_length(items["value"]))
         return self._portions.settled_rows(items, np.asarray(sizes), send)[1]
 
-    def read_columns(self, namespace: str, keys: pa.Array | pa.ChunkedArray, generation: str | None = None) -> Answered:
+    def read_columns(
+        self,
+        namespace: str,
+        keys: pa.Array | pa.ChunkedArray,
+        generation: str | None = None,
+        as_of: pa.Array | pa.ChunkedArray | None = None,
+    ) -> Answered:
         """Reads the live items of an Arrow array of keys (binary of any kind).
+
+        as_of   for each key the newest item at or below this version is wanted alone (`keep: versions`)
 
         Raises `ItemsUnsettled` in addition to what `read` raises, and `GenerationChanged` if an answer would not come
         from this generation; it never returns part of what was requested.
@@ -195,13 +217,11 @@ class StorageClient(ApiClient):
                 statuses, found = found_columns(body, len(part))
                 return found, statuses
 
-            answer: tuple[pa.Table, pa.Table] = self._arrow(
-                namespace, "read", keys_stream(part), understand, None, query
-            )
+            answer: tuple[pa.Table, pa.Table] = self._arrow(namespace, "read", written(part), understand, None, query)
             return answer
 
-        whole = keys.combine_chunks() if isinstance(keys, pa.ChunkedArray) else keys
-        tables, rejected = self._portions.settled_rows(whole, np.asarray(pc.binary_length(whole)), send)
+        wanted = pa.table({"key": keys} if as_of is None else {"key": keys, "as_of": as_of}).combine_chunks()
+        tables, rejected = self._portions.settled_rows(wanted, np.asarray(pc.binary_length(wanted["key"])), send)
         found = joined(tables, _FOUND)
         index = found["index"].to_numpy()
         if np.any(np.diff(index) < 0):

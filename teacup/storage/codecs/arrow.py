@@ -2,6 +2,7 @@
 
     items      key binary, version int64, tag binary (may be missing), value binary, expires_at_ms int64
     keys       key binary
+    wanted     key binary, as_of int64 (may be missing)
     outcomes   status dictionary<utf8>, reason utf8 (null if `ok`)
     found      status, reason, items list<struct<version int64, tag binary, value binary, expires_at_ms int64>>
 
@@ -19,13 +20,12 @@ import struct
 from collections.abc import Iterator, Sequence
 from io import BytesIO
 from itertools import accumulate, chain
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from teacup.storage.codecs.codec import LARGEST, check_bytes, check_count
+from teacup.storage.codecs.codec import LARGEST, Wanted, check_bytes, check_count
 from teacup.storage.errors import RequestInvalid, RequestMalformed
 from teacup.storage.model import Item, ReadResult, Status, WriteResult
 
@@ -39,6 +39,7 @@ _STATUS_OF = {status.value: status for status in Status}
 _STATUS_TYPE = pa.dictionary(pa.int8(), pa.utf8())
 
 KEYS = pa.schema([("key", pa.binary())])
+WANTED = pa.schema([*KEYS, ("as_of", pa.int64())])
 VALUES = [("version", pa.int64()), ("tag", pa.binary()), ("value", pa.binary()), ("expires_at_ms", pa.int64())]
 ITEMS = pa.schema([("key", pa.binary()), *VALUES])
 OUTCOMES = pa.schema([("status", _STATUS_TYPE), ("reason", pa.utf8())])
@@ -63,12 +64,23 @@ class ArrowCodec:
         return list(map(Item, table["key"].to_pylist(), versions, tags, table["value"].to_pylist(), expiries))
 
     def encode_keys(self, keys: Sequence[bytes]) -> bytes:
-        return keys_stream(pa.array(keys, pa.binary()))
+        return written(pa.record_batch([pa.array(keys, pa.binary())], schema=KEYS))
 
     def decode_keys(self, body: bytes, most: int, most_bytes: int) -> list[bytes]:
         table = read(body, KEYS, most=most, most_bytes=most_bytes)
         keys: list[bytes] = table["key"].to_pylist()
         return keys
+
+    def encode_wanted(self, keys: Sequence[bytes], as_of: Sequence[int]) -> bytes:
+        return written(pa.record_batch([pa.array(keys, pa.binary()), pa.array(as_of, pa.int64())], schema=WANTED))
+
+    def decode_wanted(self, body: bytes, most: int, most_bytes: int) -> Wanted:
+        table = read(body, WANTED, optional=("as_of",), most=most, most_bytes=most_bytes)
+        if "as_of" not in table.column_names:
+            return table["key"].to_pylist(), None
+        as_of = table["as_of"].to_pylist()
+        _check_range("as_of", as_of, -LARGEST)
+        return table["key"].to_pylist(), as_of
 
     def encode_outcomes(self, outcomes: Sequence[WriteResult]) -> bytes:
         return written(pa.record_batch(_answers(outcomes), schema=OUTCOMES))
@@ -98,11 +110,6 @@ class ArrowCodec:
             ReadResult(status, tuple(own), reason)
             for status, reason, own in zip(_statuses(statuses), statuses["reason"].to_pylist(), of_key, strict=True)
         ]
-
-
-def keys_stream(keys: Any) -> bytes:
-    """Encodes a request for an Arrow array of keys."""
-    return written(pa.record_batch([keys], names=["key"]))
 
 
 def outcomes_table(body: bytes) -> pa.Table:

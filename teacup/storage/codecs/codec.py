@@ -1,7 +1,7 @@
 """How items are encoded: one Protocol, JSON for people and Arrow for machines, with the same meaning. Pure.
 
-    request of items:write            request of items:read, items:delete    answers
-    key version tag value expires     key                                    status reason [items of the key]
+    request of items:write            of items:delete   of items:read          answers
+    key version tag value expires     key               key [as_of]            status reason [items of the key]
 
 Answers are in the order of the request, one per item or key. The server decodes requests and encodes answers; the
 client does the reverse. What cannot be read raises `RequestMalformed`; what has the wrong shape raises
@@ -24,6 +24,10 @@ LARGEST = 4 * 10**18
 """The largest version (the smallest is its negative) and expiry: within int64, and exact in any number format."""
 
 
+Wanted = tuple[list[bytes], list[int] | None]
+"""Keys, and for each of them the version as of which it is wanted; None: all that is kept."""
+
+
 class Codec(Protocol):
     """One media type."""
 
@@ -41,11 +45,19 @@ class Codec(Protocol):
         ...
 
     def encode_keys(self, keys: Sequence[bytes]) -> bytes:
-        """Encodes the body of a request of items:read or items:delete."""
+        """Encodes the body of a request of items:delete, or of items:read for all that is kept of keys."""
         ...
 
     def decode_keys(self, body: bytes, most: int, most_bytes: int) -> list[bytes]:
         """Decodes keys, as `decode_items` does items."""
+        ...
+
+    def encode_wanted(self, keys: Sequence[bytes], as_of: Sequence[int]) -> bytes:
+        """Encodes the body of a request of items:read for keys as of a version each."""
+        ...
+
+    def decode_wanted(self, body: bytes, most: int, most_bytes: int) -> Wanted:
+        """Decodes the body of a request of items:read, as `decode_keys` does, with or without versions."""
         ...
 
     def encode_outcomes(self, outcomes: Sequence[WriteResult]) -> bytes:

@@ -15,7 +15,7 @@ from pydantic import BaseModel, BeforeValidator, FailFast, Field, ValidationErro
 from pydantic_core import to_json
 
 from teacup.http.bodies import AnsweredBody, SentBody
-from teacup.storage.codecs.codec import LARGEST, check_count
+from teacup.storage.codecs.codec import LARGEST, Wanted, check_count
 from teacup.storage.errors import RequestInvalid, RequestMalformed
 from teacup.storage.model import Item, Keep, ReadResult, Status, WriteResult
 
@@ -75,9 +75,17 @@ class ItemsBody(SentBody):
 
 
 class KeysBody(SentBody):
-    """The body of items:read and items:delete."""
+    """The body of items:delete."""
 
     keys: Annotated[list[Base64], FailFast()]
+
+
+class WantedBody(KeysBody):
+    """The body of items:read."""
+
+    as_of: Annotated[list[Version], FailFast()] = Field(
+        default=[], description="one for each key: its newest version at or below that, in place of all"
+    )
 
 
 class OutcomeBody(AnsweredBody):
@@ -163,6 +171,20 @@ class JsonCodec:
         check_count(len(keys), most)
         check_members(body, 1)
         return keys
+
+    def encode_wanted(self, keys: Sequence[bytes], as_of: Sequence[int]) -> bytes:
+        return _json({"keys": keys, "as_of": as_of})
+
+    def decode_wanted(self, body: bytes, most: int, most_bytes: int) -> Wanted:
+        check_count(body.count(b",") // 2, most)
+        wanted = parsed(WantedBody, body)
+        check_count(len(wanted.keys), most)
+        check_members(body, len(wanted.model_fields_set))
+        if "as_of" not in wanted.model_fields_set:
+            return wanted.keys, None
+        if len(wanted.as_of) != len(wanted.keys):
+            raise RequestInvalid(f"as_of: {len(wanted.as_of)} versions for {len(wanted.keys)} keys; give one for each")
+        return wanted.keys, wanted.as_of
 
     def encode_outcomes(self, outcomes: Sequence[WriteResult]) -> bytes:
         return _json({"results": [{"status": outcome.status, "reason": outcome.reason} for outcome in outcomes]})

@@ -23,7 +23,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass, replace
 from typing import Any, Self
 
-from teacup.storage.backends.entries import StoredNamespace, other_clock
+from teacup.storage.backends.namespaces import StoredNamespace, other_clock
 from teacup.storage.model import Namespace
 
 _EPOCH_S = 1_262_304_000

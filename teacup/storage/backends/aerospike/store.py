@@ -11,7 +11,7 @@ lost the race is read and decided again. A write that changes nothing is not sen
 life, and the TTL is always that of the item that lives longest.
 
 The server's TTL only frees space: the exact expiry in the record says what is live. The margin is for clocks that step
-(`entries.FREED_AFTER_MS`); the nodes' clocks are compared with ours whenever the namespace's state is asked for or
+(`namespaces.FREED_AFTER_MS`); the nodes' clocks are compared with ours whenever the namespace's state is asked for or
 changed.
 """
 
@@ -28,7 +28,7 @@ from teacup.base.now import wall_ms
 from teacup.storage.backends import entries
 from teacup.storage.backends.aerospike.facts import Cluster, Meta, wrong_clock, wrong_now
 from teacup.storage.backends.aerospike.records import ABSENT, LOST, AerospikeRecords, ReadRecord, Swap, is_full
-from teacup.storage.backends.entries import FREED_AFTER_MS, Moment, StoredNamespace, check_generation
+from teacup.storage.backends.namespaces import FREED_AFTER_MS, Moment, StoredNamespace, check_generation
 from teacup.storage.errors import GenerationChanged, StorageConfigInvalid, StorageUnavailable
 from teacup.storage.model import Item, Namespace, NamespaceState, ReadResult, Status, WriteResult
 
@@ -85,24 +85,32 @@ class AerospikeStore:
         return [outcomes[index] for index in range(len(items))]
 
     def read(
-        self, namespace: Namespace, keys: Sequence[bytes], now_ms: int, generation: str | None = None
+        self,
+        namespace: Namespace,
+        keys: Sequence[bytes],
+        now_ms: int,
+        generation: str | None = None,
+        as_of: Sequence[int] | None = None,
     ) -> list[ReadResult]:
         """Works key by key."""
         self._check_declared(namespace)
         moment = self._moment(namespace, now_ms)
         unique = list({key: None for key in keys if key})
-        found: dict[bytes, ReadResult] = {b"": ReadResult(Status.REJECTED, (), entries.EMPTY_KEY)}
+        kept: dict[bytes, ReadRecord | WriteResult] = {b"": WriteResult(Status.REJECTED, entries.EMPTY_KEY)}
         for portion in entries.portions(unique):
-            for key, kept in zip(portion, self._records.fetch(namespace.name, portion, _ITEMS), strict=True):
-                found[key] = (
-                    ReadResult(kept.status, (), kept.reason)
-                    if isinstance(kept, WriteResult)
-                    else entries.found(key, kept.value, moment)
-                )
-        self._raise_if_silent([found[key] for key in unique])
+            kept |= zip(portion, self._records.fetch(namespace.name, portion, _ITEMS), strict=True)
+        found = []
+        for key, version in entries.asked(keys, as_of):
+            record = kept[key]
+            found.append(
+                ReadResult(record.status, (), record.reason)
+                if isinstance(record, WriteResult)
+                else entries.found(namespace, key, record.value, moment, version)
+            )
+        self._raise_if_silent([result for key, result in zip(keys, found, strict=True) if key])
         self._record(namespace, moment, generation, needed=False)  # the nodes' clocks have confirmed it
         self._check_generation(namespace, generation)
-        return [found[key] for key in keys]
+        return found
 
     def delete(self, namespace: Namespace, keys: Sequence[bytes], now_ms: int) -> list[WriteResult]:
         """Works key by key."""
@@ -115,7 +123,7 @@ class AerospikeStore:
             for key, kept in zip(portion, self._records.fetch(namespace.name, portion, _ITEMS), strict=True):
                 if isinstance(kept, WriteResult):
                     done[key] = kept
-                elif kept.value is not None and entries.live_part(kept.value, moment):
+                elif kept.value is not None and entries.live_part(namespace, kept.value, moment):
                     there.append(key)
                 else:
                     done[key] = WriteResult(Status.NOT_FOUND)
@@ -184,7 +192,7 @@ class AerospikeStore:
                 if value is kept.value:
                     del waiting[key]
                 else:
-                    swaps.append(Swap(key, kept, _ITEMS, bytearray(value), _ttl_s(value, moment.now_ms)))
+                    swaps.append(Swap(key, kept, _ITEMS, bytearray(value), _ttl_s(namespace, value, moment.now_ms)))
             self._record(namespace, moment, generation)
             for swap, failure in zip(swaps, self._records.swap(namespace.name, swaps), strict=True):
                 if failure is not LOST:
@@ -281,7 +289,7 @@ class AerospikeStore:
             raise StorageUnavailable(f"{self._where}: {results[0].reason}")
 
 
-def _ttl_s(value: bytes, now_ms: int) -> int:
+def _ttl_s(namespace: Namespace, value: bytes, now_ms: int) -> int:
     """Returns the seconds until the last expiry has passed; never fewer."""
-    seconds = -(-(max(entries.expiries(value)) - now_ms) // 1000) + _FREED_AFTER_S
+    seconds = max(-(-(entries.goes_at(namespace, value) - now_ms) // 1000), 0) + _FREED_AFTER_S
     return seconds if seconds <= _LONGEST_TTL_S else aerospike.TTL_NEVER_EXPIRE

@@ -1,6 +1,6 @@
 """The embedded back end: one LMDB environment in a folder, shared by the threads and processes of one machine.
 
-    namespaces      name -> `entries.StoredNamespace`, in JSON
+    namespaces      name -> `namespaces.StoredNamespace`, in JSON
     items/NAME      key -> its items (`entries`); a key beyond 510 bytes by its beginning and a digest of 64 bytes
     expiries/NAME   which keys to check for expired items (`upkeep`)
 
@@ -33,7 +33,6 @@ import lmdb
 
 from teacup.base.disks import with_disk
 from teacup.storage.backends import entries
-from teacup.storage.backends.entries import Moment, StoredNamespace, check_generation
 from teacup.storage.backends.lmdb.upkeep import (
     Unsynced,
     add_expiring,
@@ -42,8 +41,9 @@ from teacup.storage.backends.lmdb.upkeep import (
     take_expired,
     this_boot,
 )
+from teacup.storage.backends.namespaces import Moment, StoredNamespace, check_generation
 from teacup.storage.errors import StorageUnavailable
-from teacup.storage.model import Item, Namespace, NamespaceState, ReadResult, Status, WriteResult
+from teacup.storage.model import Item, Keep, Namespace, NamespaceState, ReadResult, Status, WriteResult
 
 DEFAULT_MAP_BYTES = 16 << 30
 _LONGEST_KEY = 510
@@ -60,6 +60,7 @@ _SPARE_READERS = 16
 
 @dataclass(frozen=True, slots=True)
 class _Opened:
+    namespace: Namespace
     name: bytes
     items: lmdb._Database
     expiries: lmdb._Database
@@ -119,7 +120,12 @@ class LmdbStore:
             return [WriteResult(Status.RETRYABLE, str(error))] * len(items)
 
     def read(
-        self, namespace: Namespace, keys: Sequence[bytes], now_ms: int, generation: str | None = None
+        self,
+        namespace: Namespace,
+        keys: Sequence[bytes],
+        now_ms: int,
+        generation: str | None = None,
+        as_of: Sequence[int] | None = None,
     ) -> list[ReadResult]:
         """Reads one snapshot."""
         opened = self._open(namespace)
@@ -127,11 +133,13 @@ class LmdbStore:
         with self._transaction(write=False) as txn:
             known = self._stored(txn, opened)
             check_generation(known.generation, generation)
-            kept = dict(txn.cursor(opened.items).getmulti([key for key in places if key]))
+            kept = dict(txn.cursor(opened.items).getmulti([key for key in dict.fromkeys(places) if key]))
         moment = known.moment(now_ms)
         found = [
-            entries.found(key, kept.get(at), moment) if at else ReadResult(Status.REJECTED, (), entries.EMPTY_KEY)
-            for key, at in zip(keys, places, strict=True)
+            entries.found(namespace, key, kept.get(at), moment, version)
+            if at
+            else ReadResult(Status.REJECTED, (), entries.EMPTY_KEY)
+            for (key, version), at in zip(entries.asked(keys, as_of), places, strict=True)
         ]
         if known.beyond(moment) is not known:
             with self._transaction(write=True) as txn:
@@ -147,7 +155,7 @@ class LmdbStore:
             with self._transaction(write=True) as txn:
                 for key in map(_stored_key, keys):
                     kept = txn.pop(key, db=opened.items) if key else None
-                    live = kept is not None and entries.live_part(kept, moment)
+                    live = kept is not None and entries.live_part(namespace, kept, moment)
                     outcome = WriteResult(Status.OK if live else Status.NOT_FOUND)
                     outcomes.append(outcome if key else _empty_key())
             return outcomes
@@ -237,7 +245,9 @@ class LmdbStore:
         with self._lock:
             name = namespace.name.encode()
             try:
-                opened = _Opened(name, self._env.open_db(b"items/" + name), self._env.open_db(b"expiries/" + name))
+                opened = _Opened(
+                    namespace, name, self._env.open_db(b"items/" + name), self._env.open_db(b"expiries/" + name)
+                )
             except (lmdb.Error, OSError) as error:
                 raise StorageUnavailable(f"namespace {namespace.name} cannot be opened: {error}") from error
             with self._transaction(write=True) as txn:
@@ -287,8 +297,7 @@ class LmdbStore:
                     outcome, after = entries.admit(namespace, before, item, moment)
                     if after is not None:
                         kept[key] = changed[key] = after
-                        bucket = expiry_bucket(item.expires_at_ms)
-                        if before is None or bucket not in map(expiry_bucket, entries.expiries(before)):
+                        for bucket in _new_buckets(namespace, before, after, item):
                             expiring.setdefault(bucket, []).append(key)
                 outcomes.append(outcome)
             self._record(txn, opened, moment)
@@ -327,7 +336,7 @@ class LmdbStore:
         if not due:
             return 0
         for key, kept in txn.cursor(opened.items).getmulti(due):
-            live = entries.live_part(kept, moment)
+            live = entries.live_part(opened.namespace, kept, moment)
             if not live:
                 txn.delete(key, db=opened.items)
             elif len(live) < len(kept):
@@ -357,6 +366,14 @@ def _stored_key(key: bytes) -> bytes:
         return key
     digest = hashlib.blake2b(key, digest_size=_DIGEST_BYTES).digest()
     return key[: _LONGEST_KEY + 1 - _DIGEST_BYTES] + digest
+
+
+def _new_buckets(namespace: Namespace, before: bytes | None, after: bytes, item: Item) -> set[int]:
+    """Returns the buckets of the index in which a key belongs now, and did not before the item was written."""
+    if before is None and namespace.keep is not Keep.VERSIONS:
+        return {expiry_bucket(item.expires_at_ms)}
+    known = () if before is None else map(expiry_bucket, entries.due(namespace, before))
+    return set(map(expiry_bucket, entries.due(namespace, after))).difference(known)
 
 
 def _empty_key() -> WriteResult:

@@ -24,7 +24,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from teacup.storage.backends.entries import StoredNamespace, other_clock
+from teacup.storage.backends.namespaces import StoredNamespace, other_clock
 from teacup.storage.model import Namespace
 
 _NEVER_EVICT = {"maxmemory-policy": ("noeviction", "it would evict live items")}

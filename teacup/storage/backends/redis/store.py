@@ -16,7 +16,7 @@ from collections.abc import Callable, Sequence
 
 from teacup.base.now import wall_ms
 from teacup.storage.backends import entries
-from teacup.storage.backends.entries import FREED_AFTER_MS, Moment
+from teacup.storage.backends.namespaces import FREED_AFTER_MS, Moment
 from teacup.storage.backends.redis.server import RedisAt, RedisServer
 from teacup.storage.backends.redis.witnesses import ATTEMPTS, COUNTED, Argument, Witnesses, digest
 from teacup.storage.errors import StorageUnavailable
@@ -97,18 +97,28 @@ class RedisStore:
         return [outcomes[index] for index in range(len(items))]
 
     def read(
-        self, namespace: Namespace, keys: Sequence[bytes], now_ms: int, generation: str | None = None
+        self,
+        namespace: Namespace,
+        keys: Sequence[bytes],
+        now_ms: int,
+        generation: str | None = None,
+        as_of: Sequence[int] | None = None,
     ) -> list[ReadResult]:
         """Works key by key."""
         self._witnesses.ensure_declared(namespace)
         moment = self._witnesses.moment(namespace, now_ms)
         unique = list({key: None for key in keys if key})
-        found: dict[bytes, ReadResult] = {b"": ReadResult(Status.REJECTED, (), entries.EMPTY_KEY)}
+        kept: dict[bytes, bytes | None] = {}
         for portion in entries.portions(unique):
-            for key, kept in zip(portion, self._witnesses.fetch(namespace, portion, now_ms, generation), strict=True):
-                found[key] = entries.found(key, kept, moment)
+            kept |= zip(portion, self._witnesses.fetch(namespace, portion, now_ms, generation), strict=True)
+        found = [
+            entries.found(namespace, key, kept[key], moment, version)
+            if key
+            else ReadResult(Status.REJECTED, (), entries.EMPTY_KEY)
+            for key, version in entries.asked(keys, as_of)
+        ]
         self._witnesses.record_new(namespace, moment)
-        return [found[key] for key in keys]
+        return found
 
     def delete(self, namespace: Namespace, keys: Sequence[bytes], now_ms: int) -> list[WriteResult]:
         """Works key by key."""
@@ -128,7 +138,7 @@ class RedisStore:
                 done.update(dict.fromkeys(portion, taken))
                 continue
             for key, kept in zip(portion, taken, strict=True):
-                live = kept is not None and entries.live_part(kept, moment)
+                live = kept is not None and entries.live_part(namespace, kept, moment)
                 done[key] = WriteResult(Status.OK if live else Status.NOT_FOUND)
         return entries.removed(keys, done)
 
@@ -181,7 +191,9 @@ class RedisStore:
             script = _SWAP_ITEMS if swaps else _TAKE_ITEMS  # without keys it only counts, also when the memory is full
             changed = [key for key, _, _ in swaps]
             try:
-                done = self._witnesses.carry_out(namespace, script, changed, _swapped(swaps), now_ms, generation)
+                done = self._witnesses.carry_out(
+                    namespace, script, changed, _swapped(namespace, swaps), now_ms, generation
+                )
             except StorageUnavailable as error:
                 _settle(outcomes, waiting, WriteResult(Status.IN_DOUBT, str(error)))
                 return
@@ -196,11 +208,11 @@ class RedisStore:
         _settle(outcomes, waiting, _LOST)
 
 
-def _swapped(swaps: Sequence[tuple[bytes, bytes | None, bytes]]) -> list[Argument]:
+def _swapped(namespace: Namespace, swaps: Sequence[tuple[bytes, bytes | None, bytes]]) -> list[Argument]:
     """Returns, for each key, what was read, its new value if that is unchanged, and when the server may free it."""
     arguments: list[Argument] = []
     for _, kept, value in swaps:
-        freed_at_ms = max(entries.expiries(value)) + FREED_AFTER_MS
+        freed_at_ms = entries.goes_at(namespace, value) + FREED_AFTER_MS
         arguments += [digest(kept), value, max(1, min(freed_at_ms, _LATEST_MS))]
     return arguments
 

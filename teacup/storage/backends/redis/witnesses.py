@@ -32,7 +32,7 @@ from uuid import uuid4
 
 from redis.exceptions import RedisError
 
-from teacup.storage.backends.entries import Moment, StoredNamespace, check_generation
+from teacup.storage.backends.namespaces import Moment, StoredNamespace, check_generation
 from teacup.storage.backends.redis.facts import (
     LOG_INCOMPLETE,
     Facts,

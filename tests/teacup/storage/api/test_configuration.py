@@ -47,6 +47,8 @@ def test_the_example_is_valid() -> None:
         ({"namespaces": [{"name": "a", "bound": 2}]}, "bound 2 needs `keep: all`.* leave bound out"),
         ({"namespaces": [{"name": "a", "bound": 1}]}, "bound 1 needs `keep: all`"),
         ({"namespaces": [{"name": "a", "keep": "all"}]}, "a: `keep: all` needs `bound`: how many live items"),
+        ({"namespaces": [{"name": "a", "keep": "versions", "retention": "1d"}]}, "`keep: versions` needs `bound`"),
+        ({"namespaces": [{"name": "a", "keep": "versions", "bound": 9}]}, "`keep: versions` needs `retention`"),
         ({"namespaces": [{"name": "a", "keep": "some"}]}, "latest"),
         ({"namespaces": [{"name": "a", "ttl": 1}]}, "ttl: unknown key; allowed: name, keep"),
         ({"anonymous": ["c:read"]}, r"scopes \['c:read'\]"),

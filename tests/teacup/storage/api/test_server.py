@@ -100,7 +100,7 @@ def test_shows_what_a_namespace_keeps(server: RunningServer) -> None:
         "now_ms": NOON_MS,
     }
     assert raised == lower == {**before, "retained_from": 50}
-    assert [namespace["name"] for namespace in listed] == ["latest", "all", "kept"]
+    assert [namespace["name"] for namespace in listed] == ["latest", "all", "kept", "versions"]
 
 
 def test_an_unknown_namespace_is_distinguished_from_a_wrong_path(server: RunningServer) -> None:

@@ -8,7 +8,7 @@ from typing import ClassVar
 from uuid import uuid4
 
 from hypothesis import strategies as st
-from hypothesis.stateful import RuleBasedStateMachine, initialize, rule
+from hypothesis.stateful import RuleBasedStateMachine, initialize, precondition, rule
 
 from teacup.base.now import wall_ms
 from teacup.storage.model import Backend, Item, Keep, Namespace, ReadResult, Status, WriteResult
@@ -21,12 +21,18 @@ KINDS = [
     namespace(Keep.LATEST, 1, 2_000, "latest-2000"),
     namespace(Keep.ALL, 2, None, "all"),
     namespace(Keep.ALL, 2, 2_000, "all-2000"),
+    namespace(Keep.VERSIONS, 2, 2_000, "versions-2000"),
+    namespace(Keep.VERSIONS, 100, 2_000, "versions-long"),
 ]
 KEYS = st.sampled_from([b"a", b"b", b"a\0b", LONG + b"1", LONG + b"2", b"\xff" * 510, b"\xff" * 511])
 DRAFTS = st.tuples(
     KEYS, st.integers(-2, 2), st.sampled_from([b"", b"x", b"\0"]), st.binary(max_size=3), st.integers(-500, 9_000)
 )
 """Key, version, tag, value, lifetime; times relative to the present."""
+VERSIONS = st.tuples(
+    KEYS, st.integers(-6_000, 2), st.sampled_from([b"", b"x"]), st.binary(max_size=1), st.integers(-500, 9_000)
+)
+"""The same for a namespace that keeps versions: most are old, and a third are deletes."""
 
 
 class Model:
@@ -35,15 +41,25 @@ class Model:
     def __init__(self, space: Namespace) -> None:
         self._space = space
         self._items: dict[bytes, dict[tuple[int, bytes], Item]] = {}
+        self._lost: dict[bytes, set[tuple[int, bytes]]] = {}
 
     def live(self, key: bytes, now: int) -> list[Item]:
-        return [item for _, item in sorted(self._items.get(key, {}).items()) if item.expires_at_ms > now]
+        items = [item for _, item in sorted(self._items.get(key, {}).items())]
+        if self._space.keep is not Keep.VERSIONS:
+            return [item for item in items if item.expires_at_ms > now]
+        assert self._space.retention_ms is not None
+        older = [item for item in items if item.version <= now - self._space.retention_ms]
+        if older and older == items and not items[-1].value and items[-1].expires_at_ms <= now:
+            return []
+        return items[max(len(older) - 1, 0) :]
 
     def write(self, item: Item, now: int) -> Status:
         space, identity, kept = self._space, (item.version, item.tag), self.live(item.key, now)
         identities = [(other.version, other.tag) for other in kept]
         if space.retention_ms is not None and item.expires_at_ms < item.version + space.retention_ms:
             return Status.REJECTED
+        if space.keep is Keep.VERSIONS:
+            return self._write_version(item, now)
         if item.expires_at_ms <= now or identity in identities:
             return Status.OK
         if space.keep is Keep.LATEST:
@@ -55,6 +71,33 @@ class Model:
         self._items[item.key] = {(live.version, live.tag): live for live in [*kept, item]}
         return Status.OK
 
+    def _write_version(self, item: Item, now: int) -> Status:
+        identity, live = (item.version, item.tag), self.live(item.key, now)
+        first = (live[0].version, live[0].tag) if live else identity
+        lost = {other for other in self._lost.get(item.key, set()) if live and first[0] > now - self._retention_ms}
+        if (not lost or identity > max(lost)) and identity not in [(other.version, other.tag) for other in live]:
+            live.append(item)
+        live.sort(key=lambda other: (other.version, other.tag))
+        self._items[item.key] = {(kept.version, kept.tag): kept for kept in live}
+        live = self.live(item.key, now) or live
+        self._lost[item.key] = lost | {(gone.version, gone.tag) for gone in live[: -self._space.bound]}
+        self._items[item.key] = {(kept.version, kept.tag): kept for kept in live[-self._space.bound :]}
+        return Status.OK
+
+    def as_of(self, key: bytes, version: int, now: int, floor: int) -> tuple[Status, tuple[Item, ...]]:
+        if version < max(now - self._retention_ms + 1, floor):
+            return Status.NO_LONGER_STORED, ()
+        live = self.live(key, now)
+        at_or_below = tuple(item for item in live if item.version <= version)
+        if not at_or_below and live and self._lost.get(key):
+            return Status.NO_LONGER_STORED, ()
+        return (Status.OK if at_or_below else Status.NOT_FOUND), at_or_below[-1:]
+
+    @property
+    def _retention_ms(self) -> int:
+        assert self._space.retention_ms is not None
+        return self._space.retention_ms
+
     def read(self, key: bytes, now: int) -> tuple[Status, tuple[Item, ...]]:
         live = self.live(key, now)
         return Status.OK if live else Status.NOT_FOUND, tuple(live)
@@ -62,6 +105,7 @@ class Model:
     def delete(self, key: bytes, now: int) -> Status:
         live = self.live(key, now)
         self._items.pop(key, None)
+        self._lost.pop(key, None)
         return Status.OK if live else Status.NOT_FOUND
 
 
@@ -95,8 +139,9 @@ class AgreesWithTheModel(RuleBasedStateMachine):
             self._store.close()
         self._folder.cleanup()
 
-    @rule(drafts=st.lists(DRAFTS, max_size=8))
-    def write(self, drafts: list[tuple[bytes, int, bytes, bytes, int]]) -> None:
+    @rule(data=st.data())
+    def write(self, data: st.DataObject) -> None:
+        drafts = data.draw(st.lists(VERSIONS if self._space.keep is Keep.VERSIONS else DRAFTS, max_size=8))
         items = [
             Item(self._prefix + key, self._now + version, tag, value, self._now + lives)
             for key, version, tag, value, lives in drafts
@@ -111,6 +156,19 @@ class AgreesWithTheModel(RuleBasedStateMachine):
         expected = [self._model.read(key, self._now) for key in wanted]
 
         found = self.store.read(self._space, wanted, self._now)
+
+        assert [(result.status, result.items) for result in found] == expected
+
+    @precondition(lambda self: self._space.keep is Keep.VERSIONS)
+    @rule(asked=st.lists(st.tuples(KEYS, st.integers(-6_000, 10)), max_size=8))
+    def read_as_of(self, asked: list[tuple[bytes, int]]) -> None:
+        """Reads what keys were at some times, one item for each pair."""
+        wanted = [(self._prefix + key, self._now + version) for key, version in asked]
+        floor = max([self._first, *self._floors])
+        expected = [self._model.as_of(key, version, self._now, floor) for key, version in wanted]
+
+        keys, versions = [key for key, _ in wanted], [version for _, version in wanted]
+        found = self.store.read(self._space, keys, self._now, as_of=versions)
 
         assert [(result.status, result.items) for result in found] == expected
 

@@ -7,7 +7,7 @@ import pytest
 from teacup.base.now import wall_ms
 from teacup.storage.backends.aerospike import store as aerospikestore
 from teacup.storage.backends.aerospike.store import AerospikeStore
-from teacup.storage.backends.entries import StoredNamespace
+from teacup.storage.backends.namespaces import StoredNamespace
 from teacup.storage.errors import StorageUnavailable
 from teacup.storage.model import Backend, Item, Keep, Namespace
 from tests.support.aerospikedict import Records

@@ -10,7 +10,7 @@ from hypothesis import HealthCheck, Phase, settings
 from hypothesis.stateful import RuleBasedStateMachine, run_state_machine_as_test
 
 from teacup.storage.backends import entries
-from teacup.storage.backends.entries import Moment
+from teacup.storage.backends.namespaces import Moment
 from teacup.storage.backends.opening import open_backend
 from teacup.storage.model import Item, Namespace, WriteResult
 from tests.support.canary import EXAMPLES

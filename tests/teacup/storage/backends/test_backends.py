@@ -5,9 +5,11 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from uuid import uuid4
 
 import pytest
-from hypothesis import HealthCheck, settings
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 from hypothesis.stateful import run_state_machine_as_test
 
 from teacup.base.now import wall_ms
@@ -139,6 +141,116 @@ def test_an_item_is_gone_at_its_expiry(latest: tuple[Backend, Namespace]):
     assert statuses(store.read(space, [b"k"], NOW + 1_499)) == [Status.OK]
     assert statuses(store.read(space, [b"k"], NOW + 1_500)) == [Status.NOT_FOUND]
     assert statuses(store.write(space, [item(version=4)], NOW + 1_500)) == [Status.OK]
+
+
+@pytest.fixture
+def keep_versions(open_store: Open) -> Iterator[tuple[Backend, Namespace]]:
+    """Opens a back end with a namespace that keeps up to three versions, for ten seconds."""
+    space = namespace(Keep.VERSIONS, 3, 10_000)
+    with opened(open_store, space) as store:
+        yield store, space
+
+
+def version(number: int, value: bytes = b"v", tag: bytes = b"", lives_ms: int = 60_000) -> Item:
+    return item(version=number, value=value, tag=tag, lives_ms=lives_ms)
+
+
+def was(store: Backend, space: Namespace, *versions: int, now: int = NOW) -> list[bytes | Status]:
+    """What the key was as of these versions: the value, or why it is not known."""
+    found = store.read(space, [b"k"] * len(versions), now, as_of=[NOW + number for number in versions])
+    return [result.items[0].value if result.items else result.status for result in found]
+
+
+def test_a_key_is_what_its_newest_version_says(keep_versions: tuple[Backend, Namespace]):
+    """At or below the time asked about; of one time the larger tag; a delete is a version."""
+    store, space = keep_versions
+    store.write(space, [version(0, b"a", b"1"), version(0, b"b", b"2"), version(5, b"")], NOW)
+
+    assert was(store, space, 5, 4, 0, -1) == [b"", b"b", b"b", Status.NOT_FOUND]
+    assert len(store.read(space, [b"k"], NOW)[0].items) == 3
+
+
+def test_the_newest_version_below_the_retention_stays_for_ever(keep_versions: tuple[Backend, Namespace]):
+    """It is what the key was then; those before it go, and nothing is found below `retained_from`."""
+    store, space = keep_versions
+    store.write(space, [version(-20_000, b"a"), version(0, b"b")], NOW)
+    years = 10 * 365 * 86_400_000
+
+    assert was(store, space, -9_999, -10_001) == [b"a", Status.NO_LONGER_STORED]
+    assert store.purge(NOW + years, 10) >= 0
+    assert was(store, space, years, now=NOW + years) == [b"b"]
+    assert [kept.value for kept in store.read(space, [b"k"], NOW + years)[0].items] == [b"b"]
+
+
+def test_a_deleted_key_is_hidden_as_long_as_its_delete_is_kept_and_then_goes(
+    keep_versions: tuple[Backend, Namespace],
+):
+    """A version before it may come late; afterwards nothing of the key is left."""
+    store, space = keep_versions
+    store.write(space, [version(-20_000, b"", lives_ms=5_000), version(-30_000, b"late")], NOW)
+
+    hidden = was(store, space, 0)
+    gone = was(store, space, 5_000, now=NOW + 5_000)
+
+    assert (hidden, gone) == ([b""], [Status.NOT_FOUND])
+
+
+def test_of_more_versions_than_the_bound_the_oldest_are_known_to_be_gone(keep_versions: tuple[Backend, Namespace]):
+    """In any order of writing; a late one among those that went changes nothing."""
+    store, space = keep_versions
+    numbers = [4, 0, 3, 1, 2]
+    store.write(space, [version(number, b"%d" % number) for number in numbers], NOW)
+    store.write(space, [version(-1, b"late"), version(1, b"again")], NOW)
+
+    lost = [Status.NO_LONGER_STORED] * 3
+    assert was(store, space, 5, 4, 3, 2, 1, 0, -5) == [b"4", b"4", b"3", b"2", *lost]
+    assert was(store, space, 10_003, 20_000, now=NOW + 10_003) == [b"4", b"4"]
+
+
+def test_versions_below_a_raised_floor_are_not_answered(keep_versions: tuple[Backend, Namespace]):
+    """Some may never have been stored."""
+    store, space = keep_versions
+    store.write(space, [version(-5, b"a")], NOW)
+    store.raise_retained_from(space, NOW - 2)
+    store.state(space, NOW)
+
+    assert was(store, space, -2, -3) == [b"a", Status.NO_LONGER_STORED]
+
+
+@pytest.mark.hypothesis
+@given(
+    numbers=st.lists(st.tuples(st.integers(-15_000, 5), st.sampled_from([b"", b"v"])), max_size=7, unique=True),
+    data=st.data(),
+)
+@settings(suppress_health_check=list(HealthCheck))
+def test_the_order_of_versions_does_not_matter(
+    keep_versions: tuple[Backend, Namespace], numbers: list[tuple[int, bytes]], data: st.DataObject
+):
+    """Written in any order, and twice, a key has the same content."""
+    store, space = keep_versions
+    first, second = uuid4().bytes, uuid4().bytes
+    again = data.draw(st.permutations(numbers + numbers[:2]))
+    for key, order in ((first, numbers), (second, again)):
+        tags = [b"d" if value else b"" for _, value in order]
+        store.write(
+            space,
+            [item(key, n, tag, value) for (n, value), tag in zip(order, tags, strict=True)],
+            NOW,
+        )
+
+    found = [
+        [(kept.version, kept.tag, kept.value) for kept in result.items]
+        for result in store.read(space, [first, second], NOW)
+    ]
+    asked = range(-15_000, 6, 500)
+    as_of = [
+        [(result.status, [kept.value for kept in result.items]) for result in store.read(space, keys, NOW, as_of=times)]
+        for key in (first, second)
+        for keys, times in [([key] * len(asked), [NOW + at for at in asked])]
+    ]
+
+    assert found[0] == found[1]
+    assert as_of[0] == as_of[1]
 
 
 def test_an_expiry_far_away_is_kept(latest: tuple[Backend, Namespace]):

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from teacup.base.now import wall_ms
-from teacup.storage.backends.entries import StoredNamespace
+from teacup.storage.backends.namespaces import StoredNamespace
 from teacup.storage.backends.opening import open_backend
 from teacup.storage.backends.redis import store as redisstore
 from teacup.storage.backends.redis import witnesses as rediswitnesses

@@ -23,7 +23,7 @@ from teacup.storage.backends.aerospike.records import (
     kept_of,
 )
 from teacup.storage.backends.aerospike.store import AerospikeStore
-from teacup.storage.backends.entries import FREED_AFTER_MS
+from teacup.storage.backends.namespaces import FREED_AFTER_MS
 from teacup.storage.backends.opening import open_backend
 from teacup.storage.errors import StorageConfigInvalid, StorageUnavailable
 from teacup.storage.model import Keep, Namespace, Status, WriteResult

@@ -14,7 +14,7 @@ import trustme
 
 from deploy.broker.lifeline import free_port
 from teacup.base.now import wall_ms
-from teacup.storage.backends.entries import FREED_AFTER_MS
+from teacup.storage.backends.namespaces import FREED_AFTER_MS
 from teacup.storage.backends.opening import open_backend
 from teacup.storage.errors import StorageConfigInvalid, StorageUnavailable
 from teacup.storage.model import Status, WriteResult
