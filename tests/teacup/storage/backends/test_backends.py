@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import run_state_machine_as_test
 
 from teacup.base.now import wall_ms
+from teacup.storage.backends import entries
 from teacup.storage.errors import GenerationChanged, StorageConfigInvalid
 from teacup.storage.model import Backend, Item, Keep, Namespace, Status
 from tests.support.redis_server import RedisProcess
@@ -205,6 +206,20 @@ def test_of_more_versions_than_the_bound_the_oldest_are_known_to_be_gone(keep_ve
     lost = [Status.NO_LONGER_STORED] * 3
     assert was(store, space, 5, 4, 3, 2, 1, 0, -5) == [b"4", b"4", b"3", b"2", *lost]
     assert was(store, space, 10_003, 20_000, now=NOW + 10_003) == [b"4", b"4"]
+
+
+@pytest.mark.canary
+def test_canary_without_the_mark_versions_that_went_are_taken_for_another_one(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, redis: RedisProcess
+):
+    """If nothing says that older versions went, the key seems to have been deleted."""
+    monkeypatch.setattr(entries._Version, "is_mark", property(lambda version: False))
+    space = namespace(Keep.VERSIONS, 3, 10_000)
+
+    with opened(opener("lmdb", tmp_path, redis), space) as store:
+        store.write(space, [version(number, b"%d" % number) for number in range(5)], NOW)
+
+        assert was(store, space, 1) == [b""]
 
 
 def test_versions_below_a_raised_floor_are_not_answered(keep_versions: tuple[Backend, Namespace]):
