@@ -19,13 +19,14 @@ import time
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import polars as pl
 
 from benchmarks.workload import AFTER_MS, BEFORE_MS, DISORDER_MS, MAX_RECORDS, Work
-from deploy.jobfile.job import Deduplicate, JoinJob, Output
+from deploy.jobfile.job import Deduplicate, JoinJob, Output, Select
 from deploy.jobs.join import JoinJobKind
 from deploy.jobs.runner import run
 from deploy.jobs.stopping import Stop
@@ -117,15 +118,33 @@ DELIVERIES = ("exactly-once", "at-least-once", "deduplicated")
 """The last is at least once with a deduplicator, which stays off because nothing fails."""
 
 
+_FIELDS = {"user": "STRING", "page": "STRING", "price": "DOUBLE", "currency": "STRING"}
+_SIDES = ("left", "right")
+SELECTS = {
+    "texts": {
+        f"{side}_{name}": f"cast(get_json_object(cast({side}_value as string), '$.{name}') as {kind})"
+        for side in _SIDES
+        for name, kind in _FIELDS.items()
+    },
+    "fields": {f"{side}_{name}": f"{side}.{name}" for side in _SIDES for name in _FIELDS},
+}
+"""Eight fields as columns of their types: each taken from the text by itself, or by a schema of its side."""
+
+
 def run_to_kafka(
-    spec: JoinSpec, topic: str, delivery: str, checkpoint: Path, windows: Path, master: str
+    spec: JoinSpec, topic: str, delivery: str, checkpoint: Path, windows: Path, master: str, select: str | None = None
 ) -> list[dict[str, Any]]:
     """Runs the job as users do; returns one report per batch."""
+    if select == "fields":
+        schema = ", ".join(f"{name} {kind}" for name, kind in _FIELDS.items())
+        left, right = (replace(spec.side(side), value_schema=schema) for side in _SIDES)
+        spec = replace(spec, left=left, right=right)
     job = JoinJob(
         kind="window-join",
         spec=spec,
         output=Output(
             topic=topic,
+            select=None if select is None else Select(value={**SELECTS[select], "outcome": "outcome"}),
             exactly_once=delivery == "exactly-once",
             deduplicate=Deduplicate() if delivery == "deduplicated" else None,
         ),
@@ -150,6 +169,7 @@ def _main() -> None:
     parser.add_argument("--topic", default="bench-joined", help="the output topic; it must exist")
     parser.add_argument("--path", choices=[*JoinPath], default=None)
     parser.add_argument("--delivery", choices=DELIVERIES, default="exactly-once")
+    parser.add_argument("--select", choices=SELECTS, help="flat rows of eight fields instead of the envelope")
     parser.add_argument("--format", choices=("json", "bytes"), default="json", help="what the values are declared as")
     parser.add_argument("--before-ms", type=int, default=BEFORE_MS)
     parser.add_argument("--max-records", type=int, default=MAX_RECORDS, help="a batch, left and right together")
@@ -162,7 +182,8 @@ def _main() -> None:
     if asked.sink == "none":
         summaries = run_without_sink(spec, asked.checkpoint, windows, asked.master)
     else:
-        summaries = run_to_kafka(spec, asked.topic, asked.delivery, asked.checkpoint, windows, asked.master)
+        kafka = asked.topic, asked.delivery, asked.checkpoint, windows, asked.master, asked.select
+        summaries = run_to_kafka(spec, *kafka)
     result = add_up(summaries) | {"ended_s": time.time(), "pid": os.getpid()}
     asked.out.write_text(json.dumps(result))
     sys.stdout.write(f"{result}\n")

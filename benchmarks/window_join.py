@@ -14,6 +14,7 @@ the machine, and after a single one the first round was still slower than the ot
     none-…           our join with full semantics, default envelope built, no producer; values declared json or bytes
     kafka-…          the whole job as by `teacup run`, to a Kafka topic
     …-shuffled       the same on the shuffled path, with as many buckets as the topics have partitions
+    kafka-texts      flat rows of eight fields by `get_json_object` in `output.select`; kafka-fields: by schemas
     rival-memory     Spark's stream-stream left outer join, state in memory, no sink
     rival-rocksdb    the same, state in RocksDB, on the first part of the history (the rate is steady)
 
@@ -70,7 +71,8 @@ TIMEOUT_S = 900.0
 RIVALS = ("rival-memory", "rival-rocksdb")
 SHUFFLED = ("none-json-shuffled", "kafka-json-shuffled")
 WARM_UP = ("kafka-json", "kafka-json")
-SYSTEMS = ("fetch", "none-json", "none-bytes", "kafka-json", "kafka-bytes", *SHUFFLED, *RIVALS)
+SELECTING = ("kafka-texts", "kafka-fields")
+SYSTEMS = ("fetch", "none-json", "none-bytes", "kafka-json", "kafka-bytes", *SHUFFLED, *SELECTING, *RIVALS)
 # Promised ratios to the rivals, by how our join is run.
 PROMISED = {"none": {"rival-memory": 5.0, "rival-rocksdb": 12.0}, "kafka": {"rival-memory": 3.5, "rival-rocksdb": 8.0}}
 OF_PROMISED_IN_EACH_ROUND = 0.8
@@ -117,10 +119,11 @@ class Bench:
         before_ms: int = BEFORE_MS,
         delivery: str = "exactly-once",
         path: JoinPath = JoinPath.DIRECT,
+        select: str | None = None,
     ) -> Result:
         topic = f"bench-{name}"
         arguments = ["--sink", sink, "--format", form, "--before-ms", str(before_ms), "--topic", topic]
-        arguments += ["--delivery", delivery, "--path", path]
+        arguments += ["--delivery", delivery, "--path", path, *(() if select is None else ("--select", select))]
         if sink == "kafka":
             create_topic(self.work.bootstrap, topic, LOG_APPEND_TIME)
         done, out, progress = self._run_on_spark(name, "benchmarks.ours", *arguments)
@@ -206,6 +209,8 @@ def run_system(bench: Bench, name: str, rocksdb_fraction: float) -> Result:
         return bench.fetch()
     if kind == "rival":
         return bench.rival(rest, rocksdb_fraction if rest == "rocksdb" else 1.0)
+    if name in SELECTING:
+        return bench.ours(name, kind, "json", select=rest)
     form, _, path = rest.partition("-")
     return bench.ours(name, kind, form, path=JoinPath(path or "direct"))
 

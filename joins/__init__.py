@@ -10,6 +10,7 @@ window/          the in-memory join (JoinBolt)
 driven.py        a join planned and carried out in this process, without Spark
 errors.py        what a join refuses, or gives up (pure)
 explain.py       why a left record was joined with a right one, or with none (pure)
+fields.py        fields of the values as columns of their own types
 items.py         what the stages of a task pass to each other (pure)
 outcome.py       what becomes of a record, and where the rows of each outcome go (pure)
 right_source.py  where right records are kept: in the window, or in a store (pure)

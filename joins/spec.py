@@ -40,6 +40,7 @@ Offsets = Annotated[
     Allowed("the offset of each partition, {partition: offset}", lambda at: min([*at, *at.values()], default=-1) >= 0),
 ]
 Tombstones = Literal["skip", "dead_letter"]
+OnMismatch = Literal["dead_letter"]
 OnDataLoss = Literal["stop", "continue"]
 Outliers = Annotated[int, Between("a whole number of records, 0 to 1000", least=0, most=1_000)]
 TopicName = Annotated[
@@ -168,6 +169,10 @@ class Side(DurationArgs):
                  no row), "dead_letter"; None: nothing special, though they may then lack their time or key
     format       how values are encoded, and so how they are embedded in the output; a JSON path needs "json", "avro" or
                  "protobuf"
+    value_schema fields of the value with their types, as Spark's DDL (`order_id STRING, amount DOUBLE`): a row then has
+                 them as columns, `left.order_id` (`joins.fields`)
+    on_mismatch  what happens to a row with a value that is not of these types: "dead_letter"; None: it is counted, and
+                 such fields are null
     """
 
     topic: TopicName
@@ -179,6 +184,8 @@ class Side(DurationArgs):
     disorder: InitVar[str | None] = None
     tombstones: Tombstones | None = None
     format: Format = Format.BYTES
+    value_schema: str | None = None
+    on_mismatch: OnMismatch | None = None
 
     def __post_init__(self, *durations: str | None) -> None:
         where = f"{{}} of {self.topic!r}" if isinstance(self.topic, str) else "{}"
@@ -195,6 +202,12 @@ class Side(DurationArgs):
         except ConfigError as error:
             raise SpecError(f"key of {self.topic!r}: {error}") from None
         self._check_kept()
+        if self.value_schema is not None and not self.has_json:
+            raise self._needs_json("a schema", self.value_schema)
+        if self.on_mismatch is not None and self.value_schema is None:
+            raise SpecError(
+                f"on_mismatch of {self.topic!r}: says what happens to values that are not of a schema; give one"
+            )
         object.__setattr__(self, "key", key_of.parts[0] if len(key_of.parts) == 1 else key_of.parts)
         if key_of.paths and not self.has_json:
             raise self._needs_json("a key in the payload", key_of.paths[0])
@@ -272,6 +285,10 @@ class Right(Side):
             raise SpecError(
                 f"policy: 'all' gives a row for each pair, and type '{self.type}' asks only whether there is one; "
                 "choose another policy"
+            )
+        if self.value_schema is not None:
+            raise SpecError(
+                f"right.schema: rows of type '{self.type}' hold left alone; remove it, or give type 'inner'"
             )
         if self.keep:
             raise SpecError(f"right.keep: rows of type '{self.type}' hold left alone; remove it, or give type 'inner'")

@@ -45,6 +45,9 @@ def window_join(
                                             also unjoined
     reason                                  why unmatched, unjoined or dead_letter; null for matched
     late                                    the record came later than its disorder allows
+    left, right                             of a side with a `value_schema`: a struct of its fields
+    left_mismatch, right_mismatch           the same: boolean, whether the value is not of the schema; such a row is a
+                                            dead letter (reason schema_mismatch) if the side's `on_mismatch` says so
 
     windows        the folder on each machine where slices are kept; None: the user's own in the temporary folder
     window_backup  a folder or URL for this query alone that all machines reach: slices are copied to it, and a machine
@@ -54,6 +57,7 @@ def window_join(
     checkpoint location of its own: it holds the positions and the spec. The caller writes the rows, with the guarantees
     of the Spark sink that is used.
     """
+    from joins.fields import judged, with_fields
     from joins.plan.reader import JoinControl
     from joins.plan.start.copartition import with_path
 
@@ -62,7 +66,7 @@ def window_join(
     )
     shown = unjoined or Outcome.UNJOINED in spec.right.type.outcomes
     hidden = [Outcome.LATE, Outcome.SKIPPED, *spec.right.type.left_out, *(() if shown else (Outcome.UNJOINED,))]
-    return joined.where(~joined.outcome.isin(hidden))
+    return judged(with_fields(joined.where(~joined.outcome.isin(hidden)), spec), spec)
 
 
 def lookup_join(spark: SparkSession, spec: JoinSpec) -> DataFrame:
@@ -72,9 +76,11 @@ def lookup_join(spark: SparkSession, spec: JoinSpec) -> DataFrame:
     Every left record gets exactly one outcome, once every right record that it may match is known to be stored.
     Give the query a checkpoint location of its own.
     """
+    from joins.fields import judged, with_fields
+
     assert spec.right.store, "raises SpecError for a join of another kind"
     rows = result_frame(spark, spec)
-    return rows.where(~rows.outcome.isin(Outcome.SKIPPED, *spec.right.type.left_out))
+    return judged(with_fields(rows.where(~rows.outcome.isin(Outcome.SKIPPED, *spec.right.type.left_out)), spec), spec)
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,6 +13,7 @@ import polars as pl
 
 from deploy.jobfile.job import CommonJob, JoinJob
 from deploy.output.select import PARTS, SelectRefused, empty_rows, flattened, selected_rows
+from joins.errors import SpecError
 from joins.items import row_table
 from joins.rows.frames import ROW
 from teacup.spark.analysis import analyse_quietly
@@ -45,13 +46,15 @@ class Analyser:
             selected_rows(empty_rows(self._spark(job)), job)
         except SelectRefused as refused:
             return refused.problems
+        except SpecError as refused_:  # a schema
+            return tuple(str(refused_).split("; "))
         return ()
 
     def selected(self, job: JoinJob, rows: Sequence[dict[str, Any]]) -> pl.DataFrame:
         """Returns rows (`joins.rows.frames.ROW`) with `out_key`, `out_value`, `out_headers`, and what has `failed`."""
         frame = self._spark(job).createDataFrame(row_table(pl.DataFrame(rows, schema=ROW)))
         made = pl.DataFrame(pl.from_arrow(selected_rows(frame, job).toArrow()))
-        return flattened(made, job.spec.right.type.results).select(*(f"out_{part}" for part in PARTS), "failed")
+        return flattened(made, job.spec).select(*(f"out_{part}" for part in PARTS), "failed")
 
     def _spark(self, job: CommonJob) -> SparkSession:
         if self._session is None:

@@ -20,10 +20,13 @@ Port = Annotated[int, Between("a port, from 0 to 65535", least=0, most=65_535)]
 
 @dataclass(frozen=True, kw_only=True)
 class Select:
-    """Spark SQL expressions over the columns of `joins.window_join` for what is written to the output topic."""
+    """Spark SQL expressions over the columns of `joins.window_join` for what is written to the output topic.
 
-    key: str
-    value: str
+    value   one expression, or those of the fields of a JSON object, by name
+    """
+
+    key: str = "key"
+    value: str | Mapping[str, str]
     headers: Mapping[str, str] = field(default_factory=dict)
 
 

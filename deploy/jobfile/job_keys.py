@@ -33,7 +33,7 @@ from deploy.jobfile.values import (
     of,
 )
 from joins.right_source import StoreAddress
-from joins.spec import Format, JoinSpec, OnDataLoss, Side, Tombstones
+from joins.spec import Format, JoinSpec, OnDataLoss, OnMismatch, Side, Tombstones
 from teacup.base.config.document import CaBundle
 from teacup.base.config.keys import ApiUrl, Duration, Keys, Properties, Seconds, Text, Where, at_keys
 from teacup.kafka.records.json_fields import TimeUnit
@@ -261,12 +261,25 @@ class SideKeys(Keys):
         "registry's frame) as JSON, `text` as text, `bytes` as base64"
     )
 
+    value_schema: Text | None = of(Side).value_schema(
+        "fields of the value with their types, as Spark's DDL (`order_id STRING, amount DOUBLE`): `output.select` has "
+        "them as columns of these types (`left.order_id`); needs `format: json`, `avro` or `protobuf`",
+        alias="schema",
+    )
+    on_mismatch: OnMismatch | None = of(Side).on_mismatch(
+        "a row with a value that is not of `schema`: `dead_letter`; null: it is counted, and what does not fit is null"
+    )
+
     def to_spec(self) -> Side:
         """Returns the topic of a job."""
         return Side(**dict(self))
 
     @model_validator(mode="after")
     def _payload_is_json(self) -> SideKeys:
+        if self.on_mismatch is not None and self.value_schema is None:
+            raise at_keys([("on_mismatch", "says what happens to values that are not of `schema`; give one")])
+        if self.value_schema is not None and not self.format.is_json:
+            raise at_keys([("format", "give json, avro or protobuf: `schema` needs it")])
         fields = {"time": self.time, "key": next((part for part in self.key if part.startswith("$")), "")}
         for name, path in fields.items():
             if path.startswith("$") and not self.format.is_json:

@@ -11,13 +11,13 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Literal
 
-from pydantic import Field, model_validator
+from pydantic import ConfigDict, Field, model_validator
 
 from datadelay.watermark import Idle
 from dedup.replay_range import DedupConfig
 from deploy.jobfile.job import Deduplicate, JoinJob, Output, Select
 from deploy.jobfile.job_keys import ApiKeys, RightKeys, SideKeys, StorageKeys, TimedJobKeys, arguments, patient
-from deploy.jobfile.values import Topic, like, of
+from deploy.jobfile.values import Selected, Topic, like, of
 from joins.right_source import DelayApi, Log, OnExpired, StorageApi, Store
 from joins.spec import RECORDS_PER_BATCH, JoinPath, JoinSpec, JoinType, Policy, Right, Wait
 from joins.spec_base import Wording
@@ -58,10 +58,18 @@ class WindowMatchKeys(MatchKeys):
 
 
 class SelectKeys(Keys):
-    """Spark SQL expressions over the columns of `joins.window_join`, instead of the envelope."""
+    """Spark SQL expressions over the columns of `joins.window_join`, instead of the envelope.
 
-    key: Text = Field(description="Spark SQL for the record's key: a string or binary")
-    value: Text = Field(description="Spark SQL for the record's value: a string or binary")
+    A mapping without any of these keys is short for the fields of `value`.
+    """
+
+    model_config = ConfigDict(json_schema_extra=lambda schema: schema.update(additionalProperties={"type": "string"}))
+
+    key: Text = of(Select).key("Spark SQL for the record's key, a string or binary; `key` is the join key")
+    value: Selected = Field(
+        description="Spark SQL for the record's value, a string or binary; or a mapping of names to Spark SQL of any "
+        "type: the value is then a JSON object with these fields"
+    )
     headers: dict[str, Text] = of(Select).headers(
         "header name to Spark SQL, strings or binary; names that begin with `teacup.` are reserved"
     )
@@ -69,6 +77,12 @@ class SelectKeys(Keys):
     def to_spec(self) -> Select:
         """Returns what is written instead of the envelope."""
         return Select(**dict(self))
+
+    @model_validator(mode="before")
+    @classmethod
+    def _fields_alone(cls, given: object) -> object:
+        short = isinstance(given, dict) and given and not given.keys() & cls.model_fields
+        return {"value": given} if short else given
 
     @model_validator(mode="after")
     def _leave_ours_alone(self) -> SelectKeys:
@@ -132,7 +146,8 @@ class OutputKeys(Keys):
         "with `at-least-once`: drop what a restart or a retry repeats; `{}` for the defaults"
     )
     select: SelectKeys | None = of(Output).select(
-        "Spark SQL for key, value and headers; without it the JSON envelope is written"
+        "Spark SQL for key, value and headers, or for the fields of the value alone (`{customer: left.customer_id, "
+        "wait_ms: left_time - right_time}`); without it the JSON envelope is written"
     )
 
     def to_spec(self, kafka: Mapping[str, str], topics: TopicsKeys) -> Output:
@@ -208,6 +223,13 @@ class JoinKeys(TimedJobKeys):
         "whether the window's slices are copied to the checkpoint, too: a machine that lacks them fetches "
         "them, and reads less from Kafka; null: if the checkpoint is a URL"
     )
+
+    @model_validator(mode="after")
+    def _schemas_are_used(self) -> JoinKeys:
+        typed = [name for name, side in (("left", self.left), ("right", self.right)) if side.value_schema is not None]
+        if typed and self.output.select is None:
+            raise at_keys([((name, "schema"), "is for `output.select`; give one, or remove it") for name in typed])
+        return self
 
     @model_validator(mode="after")
     def _topics_fit_the_type(self) -> JoinKeys:

@@ -128,6 +128,23 @@ def kept_parts(value: object) -> tuple[str, ...]:
         raise ValueError(how) from error
 
 
+def selected(value: object) -> str | dict[str, str]:
+    """Returns an expression of Spark SQL, or those of fields by name."""
+    if isinstance(value, dict):
+        if not value:
+            raise ValueError("give at least one field")
+        if wrong := [
+            name for name, sql in value.items() if not (isinstance(name, str) and isinstance(sql, str) and sql)
+        ]:
+            raise at_keys(
+                [((str(name),), "give Spark SQL as a text; quote what YAML takes for something else") for name in wrong]
+            )
+        return dict(value)
+    if not isinstance(value, str) or not value:
+        raise ValueError("give Spark SQL as a text, or a mapping of names to such texts")
+    return value
+
+
 def with_brokers(given: dict[str, str]) -> dict[str, str]:
     """Returns the properties, with which a broker can be found."""
     if not given.get("bootstrap.servers"):
@@ -171,6 +188,18 @@ KeptParts = Annotated[
             "type": "array",
             "items": {"type": "string", "pattern": r"^(kafka|\$.*|header:.+)$"},
             "examples": [["$.campaign", "$.price.amount", "header:tenant"]],
+        }
+    ),
+]
+Selected = Annotated[
+    str | dict[str, str],
+    PlainValidator(selected),
+    WithJsonSchema(
+        {
+            "anyOf": [
+                {"type": "string", "minLength": 1},
+                {"type": "object", "additionalProperties": {"type": "string", "minLength": 1}, "minProperties": 1},
+            ]
         }
     ),
 ]

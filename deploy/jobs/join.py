@@ -281,7 +281,7 @@ def job_rows(
         return stage_frame(spark, spec, summaries, SUMMARY_SCHEMA, control)
 
     def delivered(batches: Iterable[pa.RecordBatch]) -> Batches:
-        return summary_rows(deliver(selected(items_in(batches), spec.right.type.results)), *NO_RETRY_HELPS)
+        return summary_rows(deliver(selected(items_in(batches), spec)), *NO_RETRY_HELPS)
 
     joined = stage_frame(spark, spec, lambda tickets: item_rows(join(tickets), *NO_RETRY_HELPS), ITEM_SCHEMA, control)
     rows = selected_rows(joined, job)

@@ -19,6 +19,7 @@ from deploy.watch.hour.wait_curve import BatchWaits
 from deploy.watch.measures import Effort, Measured
 from deploy.watch.timeliness import timeliness
 from joins.batch.stragglers import holders, stragglers
+from joins.fields import typed_sides
 from joins.outcome import RESULTS, Outcome
 from joins.read.summary import BucketSummary
 from joins.spec import JoinSpec, JoinType
@@ -44,6 +45,7 @@ class BatchReport:
 
     rows, reasons     what became of each row; one that could not be written counts as a dead letter
     refused           rows that could not be written, by reason
+    mismatches        rows with a value that is not of its side's schema, by side
     joined            the rows as the join made them, matched or not
     right_is_stored   a lookup join: right is neither read nor kept in a window
     newest_ms         the watermark of each side's fastest partition
@@ -74,6 +76,7 @@ class BatchReport:
     joined: dict[str, int]
     right_is_stored: bool = False
     refused: dict[str, int] = field(default_factory=dict)
+    mismatches: dict[str, int] = field(default_factory=dict)
     deduplicator: FilterReport = field(default_factory=FilterReport)
     generation: str = ""
     newest_ms: dict[str, int | None] = field(default_factory=dict)
@@ -129,6 +132,7 @@ class BatchReport:
         parts = [f"{outcome} {counts[outcome]:,}" for outcome in _SIDE_OUTCOMES if counts.get(outcome)]
         dead = [(reason, count) for outcome, reason, count in self._by_reason() if outcome == Outcome.DEAD_LETTER]
         parts += [f"dead letters ({reason}) {count:,}" for reason, count in sorted(dead) if count]
+        parts += [f"not of {side}.schema {count:,}" for side, count in self.mismatches.items() if count]
         if self.left_out:
             parts.append(f"left out by the type {self.left_out:,}")
         if self.before_start:
@@ -164,6 +168,7 @@ class BatchReport:
             "sent": self.sent,
             "restored": self.restored,
             "refused": self.refused,
+            "mismatches": self.mismatches,
             "left_out": self.left_out,
             "deduplicator": self._deduplicator(),
         }
@@ -195,6 +200,8 @@ class BatchReport:
             yield measures.PRESUMED(self.presumed)
             for source, windows in self.restored.items():
                 yield measures.RESTORED(windows, source=source)
+        for side, rows in self.mismatches.items():
+            yield measures.MISMATCHES(rows, side=side)
         yield measures.REPLAYED(self.replayed)
         yield measures.LEFT_OUT(self.left_out)
         yield measures.DROPPED(self.deduplicator.dropped)
@@ -263,6 +270,7 @@ def gather(spec: JoinSpec, batches: Sequence[DeliveredBatch[BucketSummary]], sec
             [batch.task for batch in batches],
         ),
         refused=_total({of.why: of.rows} for of in refused),
+        mismatches=_total(batch.mismatches for batch in batches),
         deduplicator=sum((batch.deduplicator for batch in batches if batch.deduplicator is not None), FilterReport()),
         before_start=_total(summary.before_start for summary in summaries),
         late_by={side: _total(summary.late_by.get(side, {}) for summary in summaries) for side in SIDES},
@@ -296,6 +304,7 @@ def gather(spec: JoinSpec, batches: Sequence[DeliveredBatch[BucketSummary]], sec
 def zeros(spec: JoinSpec) -> Iterator[Measured]:
     """Yields the counters that the reports of a join may have, as 0."""
     stored = spec.right.source.is_stored
+    yield from (measures.MISMATCHES(0, side=side) for side in typed_sides(spec))
     unmatched = [reason for reason in REASONS if stored or reason != NO_LONGER_STORED]
     outcomes: list[tuple[str, str]] = [(Outcome.MATCHED, ""), *((Outcome.UNMATCHED, reason) for reason in unmatched)]
     if not stored:

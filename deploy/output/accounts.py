@@ -22,6 +22,7 @@ import polars as pl
 
 from dedup.restart.deduplicator import FilterReport
 from deploy.errors import AccountsDiffer
+from joins.fields import MISMATCH
 from joins.items import C
 from joins.rows.frames import is_null
 from teacup.spark.jvm_errors import FIRST_TRY, TaskRun
@@ -45,6 +46,7 @@ class Accounts:
     lefts                        the left records that they are about
     results, delivered, refused, left_out  rows for the output topic
     refused_before               rows refused by an earlier attempt, and committed as dead letters
+    mismatches                   by side: results with a value that is not of the side's schema
     """
 
     bucket: str
@@ -55,6 +57,7 @@ class Accounts:
     left_out: int = 0
     refused: Counter[Refused] = field(default_factory=Counter)
     refused_before: Counter[Refused] = field(default_factory=Counter)
+    mismatches: Counter[str] = field(default_factory=Counter)
     _last: tuple[int, int] = (-1, -1)
 
     def receive(self, rows: pl.DataFrame) -> npt.NDArray[np.bool_]:
@@ -63,6 +66,8 @@ class Accounts:
         Returns which rows are the first about their left record.
         """
         self.received += len(rows)
+        for name in (name for name in rows.columns if name.endswith(MISMATCH)):
+            self.mismatches[name.removesuffix(MISMATCH)] += int(rows[name].sum())
         about_left = ~is_null(rows["left_offset"])
         partitions, offsets = (
             rows[name].filter(pl.Series(about_left)).to_numpy() for name in ("left_partition", "left_offset")
@@ -113,6 +118,7 @@ class DeliveredBatch(Generic[C]):
     """A task's report to the driver, one per bucket and batch.
 
     summary           the join's summary
+    mismatches        by side: its rows with a value that is not of the side's schema
     sent              the batch's rows in the output, by topic, including those of earlier attempts
     refused           rows that became dead letters because they could not be written, in any attempt
     delivered_before  how many rows were in the output before this attempt
@@ -125,6 +131,7 @@ class DeliveredBatch(Generic[C]):
     sent: Mapping[str, int]
     refused: Sequence[Refused]
     delivered_before: int
+    mismatches: Mapping[str, int] = field(default_factory=dict)
     deduplicator: FilterReport | None = None
     seconds: Mapping[str, float] = field(default_factory=dict, compare=False)
     task: TaskRun = FIRST_TRY

@@ -22,6 +22,7 @@ right one if it has no left, with headers that say why; without a dead-letter to
 
     too_large       teacup.size, in bytes, and teacup.limit
     select_failed   teacup.expression: which of `key`, `value` and `headers`
+    schema_mismatch teacup.expression: `left.schema` or `right.schema`
 
 A time that a topic refuses goes into a header (`teacup.kafka.records.limits`).
 """
@@ -46,7 +47,7 @@ from joins.rows.frames import is_null, rows_where
 from joins.rows.outgoing import Outgoing, and_more, copies_of, position_of
 from joins.spec import Format, JoinSpec
 from teacup.kafka.delivery.provenance import BatchTag, provenance
-from teacup.kafka.headers import EXPRESSION, LATE, LIMIT, SELECT_FAILED, SIZE, TOO_LARGE
+from teacup.kafka.headers import EXPRESSION, LATE, LIMIT, SCHEMA_MISMATCH, SELECT_FAILED, SIZE, TOO_LARGE
 from teacup.kafka.records.limits import Headers, TopicLimits, record_bytes
 from teacup.kafka.write.templates import Form, ListedHeaders, Text, TextHeader, TextPiece
 
@@ -322,7 +323,7 @@ class Refusal:
     """A row that cannot be written.
 
     index    the row's index
-    reason   too_large | select_failed
+    reason   one of `UNWRITABLE`
     why      the reason for people
     headers  the reason for the dead letter
     """
@@ -334,14 +335,17 @@ class Refusal:
 
 
 def select_failures(results: pl.DataFrame) -> list[Refusal]:
-    """Returns the rows for which an expression of the `select` failed (`deploy.output.select`)."""
+    """Returns the rows for which an expression of the `select` failed, or a value is not of its schema."""
     if "failed" not in results.columns or results["failed"].null_count() == len(results):
         return []
-    return [
-        Refusal(i, SELECT_FAILED, f"`output.select.{name}` fails on it", [(EXPRESSION, name)])
-        for i, name in enumerate(results["failed"].to_list())
-        if name is not None
-    ]
+    return [_refusal(i, name) for i, name in enumerate(results["failed"].to_list()) if name is not None]
+
+
+def _refusal(i: int, failed: str) -> Refusal:
+    side, _, schema = failed.partition(".")
+    if schema:
+        return Refusal(i, SCHEMA_MISMATCH, f"its {side} value is not of `{failed}`", [(EXPRESSION, failed)])
+    return Refusal(i, SELECT_FAILED, f"`output.select.{failed}` fails on it", [(EXPRESSION, failed)])
 
 
 def too_large(out: Outgoing, limits: TopicLimits) -> list[Refusal]:

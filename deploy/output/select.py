@@ -17,14 +17,17 @@ from typing import TYPE_CHECKING
 import polars as pl
 
 from deploy.jobfile.job import JoinJob, Select
+from joins.fields import MISMATCH, SIDES, typed_sides, with_fields
 from joins.items import SPARK_TYPES, C, Item, Rows
 from joins.outcome import RESULTS
 from joins.rows.frames import ROW, in_chunks
+from joins.spec import JoinSpec
 from teacup.kafka.headers import ID
 from teacup.spark.analysis import why_refused
 from teacup.spark.errors import SessionRefused
 
 if TYPE_CHECKING:
+    from pyspark.errors import PySparkException
     from pyspark.sql import Column, DataFrame, SparkSession
 
 PARTS = ("key", "value", "headers")
@@ -59,20 +62,22 @@ def with_selected(
     none = "cast(null as array<struct<key:string,value:binary>>)"
     expressions = {
         "key": f"cast({select.key} as binary)",
-        "value": f"cast({select.value} as binary)",
+        "value": f"cast({_value(select)} as binary)",
         "headers": f"array({headers})" if headers else none,
     }
     tried = partial(_tried, frame.sparkSession, f"outcome in {tuple(map(str, results))}")
     try:
-        return frame.select("*", *(tried(expressions[part]).alias(f"out_{part}") for part in PARTS))
+        made = frame.select("*", *(tried(expressions[part]).alias(f"out_{part}") for part in PARTS))
+        return made.drop(*SIDES)  # the fields of values are not needed any more
     except PySparkException as error:  # what Spark takes alone, but not in a condition: a generator such as `explode`
         raise SelectRefused([f"output.select: {why_refused(error, frame)}"]) from error
 
 
 def selected_rows(frame: DataFrame, job: JoinJob) -> DataFrame:
-    """Returns a join's rows with what the job's `output.select` makes of them. Raises `SelectRefused`."""
+    """Returns a join's rows with what the job's `output.select` makes of them. Raises `SelectRefused`, `SpecError`."""
     output, again = job.output, job.output.deduplicate
     assert output.select is not None
+    frame = with_fields(frame, job.spec)
     added = {} if again is None or again.expression is None else {ID: again.expression}
     return with_selected(frame, output.select, added, job.spec.right.type.results)
 
@@ -80,6 +85,14 @@ def selected_rows(frame: DataFrame, job: JoinJob) -> DataFrame:
 def empty_rows(spark: SparkSession) -> DataFrame:
     """Returns a frame without rows that has the columns of a join's, to analyse expressions over them."""
     return spark.range(0).selectExpr(*(f"cast(null as {SPARK_TYPES[kind]}) as {name}" for name, kind in ROW.items()))
+
+
+def _value(select: Select) -> str:
+    """Returns the expression of the value: of fields, a JSON object, with null where a field has no value."""
+    if isinstance(select.value, str):
+        return select.value
+    fields = ", ".join(f"{_literal(name)}, ({expression})" for name, expression in select.value.items())
+    return f"to_json(named_struct({fields}), map('ignoreNullFields', 'false'))"
 
 
 def _problems(frame: DataFrame, select: Select, added: Mapping[str, str]) -> Iterator[str]:
@@ -90,38 +103,62 @@ def _problems(frame: DataFrame, select: Select, added: Mapping[str, str]) -> Ite
     from pyspark.errors import PySparkException
     from pyspark.sql.types import BinaryType, CharType, NullType, StringType, VarcharType
 
-    named = {"output.select.key": select.key, "output.select.value": select.value}
+    fields = select.value if isinstance(select.value, Mapping) else {}
+    named = {"output.select.key": select.key}
+    named |= {f"output.select, field {name}": expression for name, expression in fields.items()}
+    if isinstance(select.value, str):
+        named["output.select.value"] = select.value
     named |= {f"output.select.headers.{name}": expression for name, expression in select.headers.items()}
     named |= {f"the expression of header {name!r}": expression for name, expression in added.items()}
     for where, expression in named.items():
         try:
             kind = frame.selectExpr("*", expression).schema[-1].dataType
         except PySparkException as error:
-            yield f"{where}: {expression!r} is not allowed: {why_refused(error, frame)}"
+            why = _without_schema(error, frame) or why_refused(error, frame)
+            yield f"{where}: {expression!r} is not allowed: {why}"
             continue
-        if not isinstance(kind, BinaryType | StringType | CharType | VarcharType | NullType):
+        if where.startswith("output.select, field"):
+            if isinstance(kind, BinaryType):
+                yield (
+                    f"{where}: {expression!r} is binary, which JSON does not have: write for text "
+                    f"`cast({expression} as string)`, otherwise `base64({expression})`"
+                )
+        elif not isinstance(kind, BinaryType | StringType | CharType | VarcharType | NullType):
             yield (
                 f"{where}: {expression!r} is of type {kind.simpleString()}, and records hold bytes: make it a string, "
                 f"as in `cast({expression} as string)` (a struct, map or array by `to_json`), or binary"
             )
 
 
-def selected(items: Iterable[Item[C]], results: tuple[str, ...] = RESULTS) -> Iterator[Item[C]]:
-    """Yields items whose rows have passed the `select`, in bounded chunks; results: the outcomes of results."""
+def _without_schema(error: PySparkException, frame: DataFrame) -> str:
+    """Returns why `left.price` is refused if left has no schema; otherwise nothing."""
+    side, dot, _ = (error.getMessageParameters() or {}).get("objectName", "").replace("`", "").partition(".")
+    lacks = dot and side in SIDES and side not in frame.columns
+    return f"to use fields of {side}, give `{side}.schema`, as `order_id STRING, amount DOUBLE`" if lacks else ""
+
+
+def selected(items: Iterable[Item[C]], spec: JoinSpec) -> Iterator[Item[C]]:
+    """Yields items whose rows have passed the `select`, in bounded chunks."""
     for item in items:
         if isinstance(item, Rows):
-            yield from map(Rows, in_chunks(flattened(item.frame, results)))
+            yield from map(Rows, in_chunks(flattened(item.frame, spec)))
         else:
             yield item
 
 
-def flattened(rows: pl.DataFrame, results: tuple[str, ...] = RESULTS) -> pl.DataFrame:
-    """Returns the plain values, and which expression `failed`."""
+def flattened(rows: pl.DataFrame, spec: JoinSpec) -> pl.DataFrame:
+    """Returns the plain values, and what `failed`: an expression, or a value's schema; it counts for results only."""
     columns = {part: pl.col(f"out_{part}") for part in PARTS}
-    result = pl.col("outcome").is_in(results)
-    failed = pl.coalesce(*(pl.when(result & column.is_null()).then(pl.lit(part)) for part, column in columns.items()))
+    result = pl.col("outcome").is_in(spec.right.type.results)
+    misfits = {side: result & pl.col(f"{side}{MISMATCH}") for side in typed_sides(spec)}
+    refused = [
+        *(pl.when(misfits[side]).then(pl.lit(f"{side}.schema")) for side in misfits if spec.side(side).on_mismatch),
+        *(pl.when(result & column.is_null()).then(pl.lit(part)) for part, column in columns.items()),
+    ]
     return rows.with_columns(
-        failed=failed, **{f"out_{part}": column.struct.field("v") for part, column in columns.items()}
+        failed=pl.coalesce(*refused),
+        **{f"{side}{MISMATCH}": misfit for side, misfit in misfits.items()},
+        **{f"out_{part}": column.struct.field("v") for part, column in columns.items()},
     )
 
 

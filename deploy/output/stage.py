@@ -172,7 +172,9 @@ class BucketSink:
         sent = dict(self._commit(done=True))
         before = accounts.received if found.done else found.rows
         refused = accounts.all_refused()
-        return DeliveredBatch(summary, sent, refused, before, seconds=self._times.seconds, task=self._task)
+        return DeliveredBatch(
+            *(summary, sent, refused, before, accounts.mismatches), seconds=self._times.seconds, task=self._task
+        )
 
     def abandon(self) -> None:
         """Gives up after a failure: nothing more is committed."""

@@ -208,6 +208,7 @@ EXPIRED = _counter(
     "expired_records", "Records that a namespace no longer keeps when they are fed, which are sent as well"
 )
 DEAD = _counter("dead_letters", "Records that could be neither used nor written", "reason")
+MISMATCHES = _counter("schema_mismatches", "Rows with a value that is not of the `schema` of its side", "side")
 LEFT_OUT = _counter("left_out_rows", "Rows that `join.type` leaves out of the output")
 REPLAYED = _counter("receipt_rows", "Rows that a receipt named, so that a repeated batch did not write them again")
 DROPPED = _counter("duplicates_dropped", "Rows and records that were in the output already")

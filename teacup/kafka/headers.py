@@ -34,7 +34,7 @@ LIMIT = "teacup.limit"
 """Dead letters with the reason `too_large`: the limit in bytes, and whose it is."""
 
 EXPRESSION = "teacup.expression"
-"""Dead letters with the reason `select_failed`: `key`, `value` or `headers`."""
+"""Dead letters with the reason `select_failed`: `key`, `value` or `headers`; `schema_mismatch`: `left.schema`, …"""
 
 TIME = "teacup.time"
 """The record's own time in milliseconds, if the topic refuses it as a timestamp."""
@@ -97,8 +97,14 @@ TOO_LARGE = "too_large"
 SELECT_FAILED = "select_failed"
 """dead_letter: an expression of `output.select` fails on the row; the left record is copied."""
 
+SCHEMA_MISMATCH = "schema_mismatch"
+"""dead_letter: a value of the row is not of the `schema` of its side, with `on_mismatch`; the left record is copied."""
+
+UNWRITABLE = (TOO_LARGE, SELECT_FAILED, SCHEMA_MISMATCH)
+"""Why a row that was joined becomes a dead letter."""
+
 DEAD_REASONS = (
     *(NO_TIME, FUTURE_TIME, INVALID_JSON, INVALID_TEXT, INVALID_AVRO, INVALID_PROTOBUF, UNKNOWN_SCHEMA, INVALID_KEY),
-    *(REJECTED, TOO_LARGE, SELECT_FAILED),
+    *(REJECTED, *UNWRITABLE),
 )
 """Why a record, or a row, becomes a dead letter."""

@@ -99,6 +99,8 @@ ELSEWHERE = {
     "complete": "needs `trigger: available_now`; `tests/deploy/check/test_to_the_end.py`",
     "left.time": "`$.at` needs `format: json`",
     "right.time": "`$.at` needs `format: json`",
+    **{f"{side}.schema": "needs `format: json`; `test_load`" for side in ("left", "right")},
+    **{f"{side}.on_mismatch": "needs `schema`; `test_load`" for side in ("left", "right")},
     "output.delivery": "`deduplicate` needs the other one",
     "output.deduplicate.header": "names one of `headers`",
     "output.deduplicate.expression": "replaces `header`",

@@ -197,7 +197,11 @@ MISTAKES: list[tuple[str, object, str, str]] = [
     ("output/topic", "clicks", "output.topic", "is left.topic as well"),
     ("output/kafka", {"acks": 0}, "output.kafka.acks", "0 is not allowed"),
     ("output/select", {"key": "key"}, "output.select.value", "is missing; it is: Spark SQL"),
-    ("output/select", {"value": "key"}, "output.select.key", "is missing; it is: Spark SQL"),
+    ("output/select", {"value": {"a": 5}}, "output.select.value.a", "5 is not allowed: give Spark SQL as a text"),
+    ("output/select", {"a": 5}, "output.select.value.a", "give Spark SQL as a text"),
+    ("output/select", {"key": "key", "value": "key", "other": "key"}, "output.select.other", "unknown key"),
+    ("left/schema", "n INT", "left.format", "`schema` needs it"),
+    ("left/on_mismatch", "dead_letter", "left.on_mismatch", "not of `schema`; give one"),
     ("topics/late", "impressions", "topics.late", "is right.topic as well"),
     ("topics/unmatched", "joined", "topics.unmatched", "is output.topic as well"),
     ("topics/early", "x", "topics.early", "allowed: dead_letter, late, unmatched, unjoined"),
@@ -353,6 +357,28 @@ def test_what_the_examples_leave_out_is_valid_too(name: str, tmp_path: Path) -> 
         assert job.output.select is not None
 
 
+def test_a_select_may_name_the_fields_of_the_value_alone(tmp_path: Path) -> None:
+    """Its key is then the join key; beside `key` and `headers`, `value` may have them."""
+    fields = {"customer": "left.customer", "wait_ms": "left_time - right_time"}
+
+    alone, beside = (
+        _load(tmp_path, _with("output/select", of)).output for of in (fields, {"value": fields, "key": "left_key"})
+    )
+
+    assert alone.select == Select(key="key", value=fields)
+    assert beside.select == Select(key="left_key", value=fields)
+
+
+def test_a_schema_without_a_select_has_no_use(tmp_path: Path) -> None:
+    """It says so, instead of writing an envelope without its columns."""
+    document = _with("left/schema", "n INT")
+    document["left"]["format"] = "json"
+    document["output"].pop("select", None)
+
+    with pytest.raises(SettingsInvalid, match=r"left\.schema: .*is for `output\.select`; give one, or remove it"):
+        _load(tmp_path, document)
+
+
 def test_the_example_names_every_key() -> None:
     """Whoever copies it sees what there is."""
     text = (ROOT / "deploy" / "examples" / "window-join.yaml").read_text(encoding="utf-8")
@@ -368,7 +394,7 @@ def test_the_schema_describes_every_key() -> None:
 
     models = [schema, *(model for model in schema["$defs"].values() if "properties" in model)]
     for model in models:
-        assert model["additionalProperties"] is False
+        assert model["additionalProperties"] in (False, {"type": "string"})  # the fields of `output.select`
         for name, key in model["properties"].items():
             assert key.get("description"), name
     assert schema["title"] == "Teacup job file"

@@ -26,6 +26,7 @@ from deploy.inspection.audit.plan_history import BEFORE
 from deploy.inspection.audit.records import SHIFT
 from joins.outcome import Outcome
 from joins.spec import JoinType, Policy
+from teacup.kafka.headers import UNWRITABLE
 
 MATCHED = frozenset({-1})
 """Of `anti`: some right record, whichever it is."""
@@ -88,10 +89,10 @@ def judge_rows(db: AuditTables, scope: AuditScope) -> int:
     """Compares the rows of each judged record with the join; returns how many at-least-once output has repeated."""
     _foreign(db, scope)
     db.run(
-        """
+        f"""
         CREATE OR REPLACE TABLE refused AS
         SELECT DISTINCT pos FROM copies
-        WHERE role = 'dead_letter' AND is_left AND reason IN ('too_large', 'select_failed')
+        WHERE role = 'dead_letter' AND is_left AND reason IN {UNWRITABLE}
         """
     )
     _per_left(db, scope)

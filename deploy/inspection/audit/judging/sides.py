@@ -11,7 +11,7 @@ from deploy.inspection.audit.plan_history import BEFORE, UNREAD
 from deploy.inspection.audit.records import SHIFT
 from joins.outcome import DESTINATIONS, SIDE_TOPICS, Outcome
 from joins.spec import JoinType
-from teacup.kafka.headers import TOMBSTONE
+from teacup.kafka.headers import TOMBSTONE, UNWRITABLE
 
 
 def judge_copies(db: AuditTables, scope: AuditScope) -> None:
@@ -105,7 +105,7 @@ def _side(
 
 
 def _dead_letters(db: AuditTables, scope: AuditScope) -> None:
-    refused = "coalesce(c.reason IN ('too_large', 'select_failed'), false)"
+    refused = f"coalesce(c.reason IN {UNWRITABLE}, false)"
     reason = "'a dead letter' || coalesce(' (' || r.dead || ')', '')"
     left, right = (
         f"(r.dead IS NOT NULL AND r.dead <> '{TOMBSTONE}')" if name in scope.skips else "(r.dead IS NOT NULL)"
@@ -121,12 +121,12 @@ def _dead_letters(db: AuditTables, scope: AuditScope) -> None:
         """
     )
     db.run(
-        """
+        f"""
         INSERT INTO faults SELECT 'wrong side topic', 'dead_letter', c.spot, r.pos, c.other, NULL, r.t,
             'its row could not be written, it says, and is in the output'
         FROM judged r JOIN copies c ON c.role = 'dead_letter' AND c.is_left AND c.pos = r.pos
             JOIN rows o ON o.lpos = r.pos AND o.rpos IS NOT DISTINCT FROM c.other
-        WHERE c.reason IN ('too_large', 'select_failed')
+        WHERE c.reason IN {UNWRITABLE}
         """
     )
     if not scope.lookup:  # there the feeder writes right's dead letters
@@ -193,13 +193,13 @@ def _unjoined(db: AuditTables, scope: AuditScope) -> None:
         """
     )
     db.run(
-        """
+        f"""
         CREATE OR REPLACE TABLE ended_right AS
         SELECT r.*, j.pos IS NOT NULL AS joined, coalesce(j.by_this, false) AS by_this,
             (r.kh IS NULL OR r.t < r.over_ms) AND r.dead IS NULL AND d.pos IS NULL AS ended
         FROM judged_right r LEFT JOIN joined_right j ON j.pos = r.pos LEFT JOIN (
             SELECT DISTINCT pos FROM copies
-            WHERE role = 'dead_letter' AND NOT is_left AND reason IN ('too_large', 'select_failed')) d ON d.pos = r.pos
+            WHERE role = 'dead_letter' AND NOT is_left AND reason IN {UNWRITABLE}) d ON d.pos = r.pos
         """
     )
     known = not scope.lookup and scope.join.type is not JoinType.ANTI and scope.is_complete("output")

@@ -1,0 +1,110 @@
+"""Fields of the values as columns of their own types: `left.order_id`, `right.amount`.
+
+A side with a schema (`Side.value_schema`, Spark's DDL) has its value parsed by Spark's `from_json`, once per row,
+however many fields are used, where the row is in the JVM anyway: for `output.select`, and for programs.
+
+    left, right                    structs of the schema; null where the row has no record, or its value is null
+    left_mismatch, right_mismatch  whether the value is not of the schema: no object, or a field of another type
+
+A field that is missing, or of another type, is null; the others keep their values. Any value becomes text where the
+schema says STRING; a text becomes a number only where it says DECIMAL. A null value is no mismatch, and neither is a
+missing field.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from joins.errors import SpecError
+from joins.outcome import Outcome
+from joins.spec import JoinSpec, Side
+from teacup.kafka.headers import SCHEMA_MISMATCH
+from teacup.spark.analysis import in_one_line
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+    from pyspark.sql.types import StructType
+
+SIDES = ("left", "right")
+MISMATCH = "_mismatch"
+_REST = "teacup_mismatch"
+"""The field in which Spark leaves a value that does not fit."""
+
+
+def typed_sides(spec: JoinSpec) -> tuple[str, ...]:
+    """Returns the sides that have a schema."""
+    return tuple(name for name in SIDES if spec.side(name).value_schema is not None)
+
+
+def with_fields(rows: DataFrame, spec: JoinSpec) -> DataFrame:
+    """Returns rows of a join (`joins.rows.frames.ROW`) with the columns of each side that has a schema.
+
+    Raises `SpecError`, naming every schema that is wrong, and where.
+    """
+    from pyspark.sql import functions as f
+    from pyspark.sql.types import StringType
+
+    kinds = dict(_schemas(spec))
+    options = {"columnNameOfCorruptRecord": _REST}
+    for name, kind in kinds.items():
+        value = f.when(rows.outcome != Outcome.DEAD_LETTER, rows[f"{name}_value"].cast("string"))
+        parsed = f.from_json(value, kind.add(_REST, StringType()), options)
+        rows = rows.withColumn(name, parsed)
+    for name in kinds:
+        misfit = f.coalesce(f.col(f"{name}.{_REST}").isNotNull(), f.lit(False))
+        rows = rows.withColumns({f"{name}{MISMATCH}": misfit, name: f.col(name).dropFields(_REST)})
+    return rows
+
+
+def judged(rows: DataFrame, spec: JoinSpec) -> DataFrame:
+    """Returns rows (`with_fields`) in which those with a mismatch are dead letters, if their side says so."""
+    from pyspark.sql import functions as f
+
+    for name in typed_sides(spec):
+        if spec.side(name).on_mismatch is not None:
+            misfit = f.col(f"{name}{MISMATCH}")
+            rows = rows.withColumns(
+                {
+                    "outcome": f.when(misfit, str(Outcome.DEAD_LETTER)).otherwise(rows.outcome),
+                    "reason": f.when(misfit, SCHEMA_MISMATCH).otherwise(rows.reason),
+                }
+            )
+    return rows
+
+
+def _schemas(spec: JoinSpec) -> Iterator[tuple[str, StructType]]:
+    problems = []
+    for name in typed_sides(spec):
+        side = spec.side(name)
+        try:
+            yield name, _schema(side)
+        except ValueError as refused:
+            problems.append(f"{name}.schema: {side.value_schema!r} is not allowed: {refused}")
+    if problems:
+        raise SpecError("; ".join(problems))
+
+
+def _schema(side: Side) -> StructType:
+    """Returns the fields of a side's schema. Raises `ValueError` with what is wrong."""
+    from pyspark.errors import PySparkException
+    from pyspark.sql.types import StructType
+
+    assert side.value_schema is not None
+    try:
+        found = StructType.fromDDL(side.value_schema)
+    except PySparkException as error:
+        raise ValueError(in_one_line(error)) from error
+    if not isinstance(found, StructType) or not found.names:
+        raise ValueError("give fields with their types, as `order_id STRING, amount DOUBLE`")
+    names = [name.lower() for name in found.names]
+    if twice := sorted({name for name in names if names.count(name) > 1}):
+        raise ValueError(f"the field {twice[0]} is there twice (upper and lower case are the same)")
+    if '"nullable":false' in found.json():
+        raise ValueError("NOT NULL has no effect, as any field may be missing; leave it out")
+    kept = None if side.kept is None else side.kept.paths
+    if kept is not None:
+        outside = [name for name in found.names if not any(f"{path}.".startswith(f"$.{name}.") for path in kept)]
+        if outside:
+            raise ValueError(f"the field {outside[0]} is not kept (`keep`: {', '.join(kept) or 'no field'})")
+    return found
