@@ -137,7 +137,7 @@ def run_to_kafka(
     """Runs the job as users do; returns one report per batch."""
     if select == "fields":
         schema = ", ".join(f"{name} {kind}" for name, kind in _FIELDS.items())
-        left, right = (replace(spec.side(side), value_schema=schema) for side in _SIDES)
+        left, right = replace(spec.left, value_schema=schema), replace(spec.right, value_schema=schema)
         spec = replace(spec, left=left, right=right)
     job = JoinJob(
         kind="window-join",

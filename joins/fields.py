@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 
 from joins.errors import SpecError
 from joins.outcome import Outcome
+from joins.rows.frames import MISMATCH
 from joins.spec import JoinSpec, Side
 from teacup.kafka.headers import SCHEMA_MISMATCH
 from teacup.spark.analysis import in_one_line
@@ -26,15 +27,8 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
     from pyspark.sql.types import StructType
 
-SIDES = ("left", "right")
-MISMATCH = "_mismatch"
 _REST = "teacup_mismatch"
 """The field in which Spark leaves a value that does not fit."""
-
-
-def typed_sides(spec: JoinSpec) -> tuple[str, ...]:
-    """Returns the sides that have a schema."""
-    return tuple(name for name in SIDES if spec.side(name).value_schema is not None)
 
 
 def with_fields(rows: DataFrame, spec: JoinSpec) -> DataFrame:
@@ -61,7 +55,7 @@ def judged(rows: DataFrame, spec: JoinSpec) -> DataFrame:
     """Returns rows (`with_fields`) in which those with a mismatch are dead letters, if their side says so."""
     from pyspark.sql import functions as f
 
-    for name in typed_sides(spec):
+    for name in spec.typed:
         if spec.side(name).on_mismatch is not None:
             misfit = f.col(f"{name}{MISMATCH}")
             rows = rows.withColumns(
@@ -75,7 +69,7 @@ def judged(rows: DataFrame, spec: JoinSpec) -> DataFrame:
 
 def _schemas(spec: JoinSpec) -> Iterator[tuple[str, StructType]]:
     problems = []
-    for name in typed_sides(spec):
+    for name in spec.typed:
         side = spec.side(name)
         try:
             yield name, _schema(side)

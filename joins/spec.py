@@ -424,6 +424,11 @@ class JoinSpec(DurationArgs, BothSides[Side]):
         return self.right.before_ms + self.right.after_ms + self.left.disorder_ms + self.right.disorder_ms
 
     @property
+    def typed(self) -> tuple[str, ...]:
+        """The sides that have a schema."""
+        return tuple(name for name in OTHER if self.side(name).value_schema is not None)
+
+    @property
     def is_direct(self) -> bool:
         """Whether a left record can only match right records in the partition of its number."""
         return self.path is not JoinPath.SHUFFLED and not self.right.source.is_stored

@@ -204,6 +204,7 @@ def test_spark_is_known_only_at_the_edges():
     knowing = {name for name in modules() if any(imported.split(".")[0] == "pyspark" for imported in imports(name))}
 
     assert {name for name in knowing if not name.startswith(("deploy", "teacup.spark"))} <= {
+        "joins.fields",
         "joins.lookup.feed.source",
         "joins.lookup.stage",
         "joins.lookup.source",

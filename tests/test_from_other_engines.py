@@ -6,22 +6,21 @@ import re
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+import polars as pl
 import pytest
-import yaml
 from pyspark.sql import functions as F
 
 from deploy.jobfile.job import JoinJob
 from deploy.jobfile.load import load_job
+from deploy.output.select import selected_rows
+from joins.items import row_table
+from joins.rows.frames import ROW
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 PAGE = (Path(__file__).parents[1] / "docs" / "from-other-engines.md").read_text(encoding="utf-8")
 FILES = re.findall(r"```yaml\n(.*?)```", PAGE, re.DOTALL)
-
-
-def selects() -> list[str]:
-    return [yaml.safe_load(file)["output"]["select"]["value"] for file in FILES if "select:" in file]
 
 
 @pytest.mark.parametrize("number", range(3))
@@ -38,14 +37,21 @@ def test_each_job_file_is_the_join_beside_it(number: int, tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize(("number", "expected"), [(0, "a,b"), (1, '{"ad":"x","page":"p","campaign":"c"}')])
-def test_what_the_files_select_is_the_row_of_the_other_engine(spark: SparkSession, number: int, expected: str) -> None:
+def test_what_the_files_select_is_the_row_of_the_other_engine(
+    spark: SparkSession, number: int, expected: str, tmp_path: Path
+) -> None:
     """With values as the code beside it has them."""
-    values = [(b"a", b"b"), (b'{"page": "p"}', b'{"campaign": "c"}')][number]
-    row = spark.createDataFrame([(b"x", *values)], "key binary, left_value binary, right_value binary")
+    file = tmp_path / "job.yaml"
+    file.write_text(FILES[number])
+    job = load_job(file, {})
+    assert isinstance(job, JoinJob)
+    left, right = [(b"a", b"b"), (b'{"page": "p"}', b'{"campaign": "c"}')][number]
+    row = dict.fromkeys(ROW) | {"key": b"x", "left_value": left, "right_value": right, "outcome": "matched"}
+    frame = spark.createDataFrame(row_table(pl.DataFrame([row], schema=ROW)))
 
-    (found,) = row.select(F.expr(selects()[number])).collect()
+    (found,) = selected_rows(frame, job).collect()
 
-    assert found[0] == expected
+    assert (bytes(found.out_key.v), bytes(found.out_value.v).decode()) == (b"x", expected)
 
 
 def test_the_spark_program_is_a_stream(spark: SparkSession) -> None:

@@ -19,7 +19,6 @@ from deploy.watch.hour.wait_curve import BatchWaits
 from deploy.watch.measures import Effort, Measured
 from deploy.watch.timeliness import timeliness
 from joins.batch.stragglers import holders, stragglers
-from joins.fields import typed_sides
 from joins.outcome import RESULTS, Outcome
 from joins.read.summary import BucketSummary
 from joins.spec import JoinSpec, JoinType
@@ -304,7 +303,7 @@ def gather(spec: JoinSpec, batches: Sequence[DeliveredBatch[BucketSummary]], sec
 def zeros(spec: JoinSpec) -> Iterator[Measured]:
     """Yields the counters that the reports of a join may have, as 0."""
     stored = spec.right.source.is_stored
-    yield from (measures.MISMATCHES(0, side=side) for side in typed_sides(spec))
+    yield from (measures.MISMATCHES(0, side=side) for side in spec.typed)
     unmatched = [reason for reason in REASONS if stored or reason != NO_LONGER_STORED]
     outcomes: list[tuple[str, str]] = [(Outcome.MATCHED, ""), *((Outcome.UNMATCHED, reason) for reason in unmatched)]
     if not stored:

@@ -22,9 +22,8 @@ import polars as pl
 
 from dedup.restart.deduplicator import FilterReport
 from deploy.errors import AccountsDiffer
-from joins.fields import MISMATCH
 from joins.items import C
-from joins.rows.frames import is_null
+from joins.rows.frames import MISMATCH, is_null
 from teacup.spark.jvm_errors import FIRST_TRY, TaskRun
 
 
@@ -118,20 +117,20 @@ class DeliveredBatch(Generic[C]):
     """A task's report to the driver, one per bucket and batch.
 
     summary           the join's summary
-    mismatches        by side: its rows with a value that is not of the side's schema
     sent              the batch's rows in the output, by topic, including those of earlier attempts
     refused           rows that became dead letters because they could not be written, in any attempt
     delivered_before  how many rows were in the output before this attempt
     deduplicator      None: the job has none
     seconds           by stage: `produce` makes records and hands them over, `commit` waits until they are durable
     task              the attempt that delivered it
+    mismatches        by side: rows with a value that is not of the side's schema
     """
 
     summary: C
     sent: Mapping[str, int]
     refused: Sequence[Refused]
     delivered_before: int
-    mismatches: Mapping[str, int] = field(default_factory=dict)
     deduplicator: FilterReport | None = None
     seconds: Mapping[str, float] = field(default_factory=dict, compare=False)
     task: TaskRun = FIRST_TRY
+    mismatches: Mapping[str, int] = field(default_factory=dict)

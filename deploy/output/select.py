@@ -17,11 +17,11 @@ from typing import TYPE_CHECKING
 import polars as pl
 
 from deploy.jobfile.job import JoinJob, Select
-from joins.fields import MISMATCH, SIDES, typed_sides, with_fields
+from joins.fields import with_fields
 from joins.items import SPARK_TYPES, C, Item, Rows
 from joins.outcome import RESULTS
-from joins.rows.frames import ROW, in_chunks
-from joins.spec import JoinSpec
+from joins.rows.frames import MISMATCH, ROW, in_chunks
+from joins.spec import OTHER, JoinSpec
 from teacup.kafka.headers import ID
 from teacup.spark.analysis import why_refused
 from teacup.spark.errors import SessionRefused
@@ -68,7 +68,7 @@ def with_selected(
     tried = partial(_tried, frame.sparkSession, f"outcome in {tuple(map(str, results))}")
     try:
         made = frame.select("*", *(tried(expressions[part]).alias(f"out_{part}") for part in PARTS))
-        return made.drop(*SIDES)  # the fields of values are not needed any more
+        return made.drop(*OTHER)  # the fields of values are not needed any more
     except PySparkException as error:  # what Spark takes alone, but not in a condition: a generator such as `explode`
         raise SelectRefused([f"output.select: {why_refused(error, frame)}"]) from error
 
@@ -133,7 +133,7 @@ def _problems(frame: DataFrame, select: Select, added: Mapping[str, str]) -> Ite
 def _without_schema(error: PySparkException, frame: DataFrame) -> str:
     """Returns why `left.price` is refused if left has no schema; otherwise nothing."""
     side, dot, _ = (error.getMessageParameters() or {}).get("objectName", "").replace("`", "").partition(".")
-    lacks = dot and side in SIDES and side not in frame.columns
+    lacks = dot and side in OTHER and side not in frame.columns
     return f"to use fields of {side}, give `{side}.schema`, as `order_id STRING, amount DOUBLE`" if lacks else ""
 
 
@@ -150,7 +150,7 @@ def flattened(rows: pl.DataFrame, spec: JoinSpec) -> pl.DataFrame:
     """Returns the plain values, and what `failed`: an expression, or a value's schema; it counts for results only."""
     columns = {part: pl.col(f"out_{part}") for part in PARTS}
     result = pl.col("outcome").is_in(spec.right.type.results)
-    misfits = {side: result & pl.col(f"{side}{MISMATCH}") for side in typed_sides(spec)}
+    misfits = {side: result & pl.col(f"{side}{MISMATCH}") for side in spec.typed}
     refused = [
         *(pl.when(misfits[side]).then(pl.lit(f"{side}.schema")) for side in misfits if spec.side(side).on_mismatch),
         *(pl.when(result & column.is_null()).then(pl.lit(part)) for part, column in columns.items()),

@@ -173,7 +173,10 @@ class BucketSink:
         before = accounts.received if found.done else found.rows
         refused = accounts.all_refused()
         return DeliveredBatch(
-            *(summary, sent, refused, before, accounts.mismatches), seconds=self._times.seconds, task=self._task
+            *(summary, sent, refused, before),
+            seconds=self._times.seconds,
+            task=self._task,
+            mismatches=accounts.mismatches,
         )
 
     def abandon(self) -> None:

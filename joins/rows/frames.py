@@ -83,6 +83,9 @@ OWN_KEY = "own_key"
 
 SIDE_COLUMNS = ("key", "time", "value", "headers", "partition", "offset")
 
+MISMATCH = "_mismatch"
+"""Ends the name of an extra column (boolean) for each side with a schema: whether the value is not of it."""
+
 ROW = pl.Schema(
     {
         "key": pl.Binary(),
