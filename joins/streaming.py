@@ -60,7 +60,9 @@ def window_join(
     from joins.fields import judged, with_fields
     from joins.plan.reader import JoinControl
     from joins.plan.start.copartition import with_path
+    from teacup.spark.session import check_interpreter
 
+    check_interpreter(spark)
     joined = result_frame(
         spark, with_path(spec), JoinControl(windows=windows, copied=window_backup is not None), windows, window_backup
     )
@@ -77,7 +79,9 @@ def lookup_join(spark: SparkSession, spec: JoinSpec) -> DataFrame:
     Give the query a checkpoint location of its own.
     """
     from joins.fields import judged, with_fields
+    from teacup.spark.session import check_interpreter
 
+    check_interpreter(spark)
     assert spec.right.store, "raises SpecError for a join of another kind"
     rows = result_frame(spark, spec)
     return judged(with_fields(rows.where(~rows.outcome.isin(Outcome.SKIPPED, *spec.right.type.left_out)), spec), spec)

@@ -59,6 +59,29 @@ def test_the_program_of_the_page_gives_every_left_record_once(
     check_files(tmp_path)
 
 
+def test_workers_of_another_python_are_refused_in_one_line(tmp_path: Path) -> None:
+    """Before any broker is asked, and with what to set."""
+    other = tmp_path / "python3"
+    other.write_text("#!/bin/sh\nexit 1\n")
+    other.chmod(0o755)
+    program = (
+        "from pyspark.sql import SparkSession\n"
+        "from joins import JoinSpec, Right, Side, window_join\n"
+        "spark = SparkSession.builder.master('local[1]').getOrCreate()\n"
+        "spec = JoinSpec(name='x', left=Side(topic='a'), right=Right(topic='b', before='1s'))\n"
+        "window_join(spark, spec)\n"
+    )
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "PATH": f"{tmp_path}:{os.environ['PATH']}"}
+    environment.pop("PYSPARK_PYTHON", None)
+
+    done = subprocess.run([sys.executable, "-c", program], env=environment, capture_output=True, text=True, check=False)
+
+    assert done.stderr.splitlines()[-1] == (
+        f"teacup.spark.errors.SessionRefused: Spark would start its workers with '{other}', which lacks teacup-joins: "
+        'set os.environ["PYSPARK_PYTHON"] = sys.executable before the session starts'
+    )
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("master", MASTERS)
 def test_the_program_of_the_page_works_on_each_kind_of_master(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 import shlex
 import subprocess
@@ -160,6 +161,21 @@ def test_compose_knows_every_field_and_its_files_are_valid(tmp_path: Path, monke
             path.write_text(files[targets[target]]["content"].replace("$$", "$"))
             checked(path, monkeypatch)
             assert service["read_only"], name
+
+
+def test_the_demo_of_compose_makes_records_that_match() -> None:
+    """Its script, with files in place of Kafka's producers: keys, a tab, and JSON with the time."""
+    script = COMPOSE["services"]["demo"]["entrypoint"][-1].replace("$$", "$")
+    here = re.sub(r"(?m)^send\(\) .*$", 'send() { sed "s/^/$1 /"; }', script).replace("sleep 0.1", "[ $n -lt 60 ]", 1)
+
+    done = subprocess.run(["bash", "-c", f"n=0\n{here}\nwait"], capture_output=True, text=True, check=True, timeout=20)
+
+    rows = [line.replace(" ", "\t", 1).split("\t") for line in done.stdout.splitlines()]
+    shown = {key for topic, key, _ in rows if topic == "impressions"}
+    clicked = [key for topic, key, _ in rows if topic == "clicks"]
+    assert len(shown) == 60
+    assert 0.5 < sum(key in shown for key in clicked) / len(clicked) < 1
+    assert all(set(json.loads(value)) >= {"time"} for _, _, value in rows)
 
 
 def test_the_image_copies_what_the_wheel_is_built_of() -> None:

@@ -162,8 +162,13 @@ def lines(findings: Sequence[Finding]) -> Iterator[str]:
     width = max((len(finding.what) for finding in findings), default=0)
     for finding in findings:
         yield f"{finding.level:<7}  {finding.what:<{width}}  {finding.text}"
-    counts = Counter(finding.level for finding in findings)
-    yield ", ".join(f"{level} {counts[level]}" for level in reversed(list(Level)))
+    yield ", ".join(f"{level} {count}" for level, count in counts(findings).items())
+
+
+def counts(findings: Sequence[Finding]) -> dict[Level, int]:
+    """Returns how many findings there are of each level, errors first."""
+    found = Counter(finding.level for finding in findings)
+    return {level: found[level] for level in reversed(list(Level))}
 
 
 def of_topic(facts: TopicFacts) -> Iterator[Finding]:

@@ -14,8 +14,11 @@ from teacup.base.errors import ExitCode
 
 if TYPE_CHECKING:
     from deploy.check.analysis import Analyser
+    from deploy.check.findings import Finding
     from deploy.jobfile.job import CommonJob
     from deploy.jobfile.service_files import ServiceFile
+
+_COLOURS = {"ok": "green", "warning": "yellow", "error": "red"}
 
 
 def service_of(file: Path) -> ServiceFile | None:
@@ -76,14 +79,34 @@ def checked(job_file: Path, job: CommonJob, analyser: Analyser, *, connect: bool
         return ExitCode.DONE
     log_look(logging.ERROR)  # warnings that lead to a finding would be reported twice
     from deploy.check.connect import look_at
-    from deploy.check.findings import exit_code, lines
+    from deploy.check.findings import exit_code
     from deploy.kinds.job_kind import kind_of
 
     findings = look_at(kind_of(job))
-    for line in lines(findings):
-        typer.echo(line)
+    print_findings(findings)
     code = exit_code(findings)
     return code or _preview(job, analyser) if preview else code
+
+
+def print_findings(findings: Sequence[Finding]) -> None:
+    """Prints a line each; on a terminal in colours, and as a table whose texts break between words."""
+    from rich.console import Console
+    from rich.table import Table
+    from rich.text import Text
+
+    from deploy.check.findings import counts, lines
+
+    console = Console(highlight=False)
+    if not console.is_terminal:
+        for line in lines(findings):
+            typer.echo(line)
+        return
+    table = Table.grid(padding=(0, 2))
+    for finding in findings:
+        table.add_row(Text(finding.level, _COLOURS[finding.level]), Text(finding.what), Text(finding.text))
+    console.print(table)
+    parts = [Text(f"{level} {count}", _COLOURS[level] if count else "") for level, count in counts(findings).items()]
+    console.print(Text(", ").join(parts))
 
 
 def _preview(job: CommonJob, analyser: Analyser) -> ExitCode:

@@ -29,7 +29,7 @@ from joins.lookup.feed.spec import Fed
 from joins.lookup.feed.stage import FeedSummary
 from joins.read.deserialize import wait_for_registry
 from joins.spec import Side
-from teacup.base.times import iso
+from teacup.base.times import iso, shown_ms
 from teacup.kafka.log.topic_log import Ends
 from teacup.spark.checkpoint import SparkLogs
 from teacup.spark.stream_reader import ReaderControl, rows_of
@@ -139,7 +139,7 @@ class FeedReport:
         counts = self.counts
         parts = [f"batch {self.number}", f"read {counts['read']:,}", f"{rate:,.0f}/s", f"stored {counts['stored']:,}"]
         if self.newest_ms is not None and self.behind_ms is not None:
-            parts += [f"newest {iso(self.newest_ms)}", f"behind {self.behind_ms / 1000:.1f} s"]
+            parts += [f"newest {iso(self.newest_ms)}", f"behind {shown_ms(self.behind_ms)}"]
         return parts
 
     def rare(self) -> list[str]:

@@ -22,7 +22,7 @@ from joins.batch.stragglers import holders, stragglers
 from joins.outcome import RESULTS, Outcome
 from joins.read.summary import BucketSummary
 from joins.spec import JoinSpec, JoinType
-from teacup.base.times import iso, written
+from teacup.base.times import iso, shown_ms, written
 from teacup.kafka.headers import EXPIRED, NO_CANDIDATE, NO_LONGER_STORED, NULL_KEY, RIGHT_STALLED, TOMBSTONE
 
 T = TypeVar("T")
@@ -109,7 +109,7 @@ class BatchReport:
         """Returns what matters of every batch, most important first."""
         rate = self.records / self.seconds if self.seconds else 0.0
         matched = "-" if self.match_rate is None else f"{self.match_rate:.1%}"
-        behind = "-" if self.behind_ms is None else f"{self.behind_ms / 1000:.1f} s"
+        behind = "-" if self.behind_ms is None else shown_ms(self.behind_ms)
         stored_ms = self.watermark_ms["right"]
         right, window = [f"right {self.read['right']:,}"], f"window {self.window_records:,} ({_mb(self.window_bytes)})"
         if self.right_is_stored:

@@ -33,7 +33,7 @@ from deploy.watch.measures import DEAD, LATE, ROWS
 from teacup.base.errors import ExitCode
 from teacup.base.logs import INDENT, json_line, mention
 from teacup.base.now import wall_ms
-from teacup.base.times import iso
+from teacup.base.times import iso, shown_s
 
 log = logging.getLogger("teacup")
 
@@ -282,13 +282,3 @@ def unread(lag: TopicLag | None, *, ends: bool) -> str:
         return ""
     through = f", through in {shown_s(lag.through_in_s)}" if ends and lag.through_in_s is not None else ""
     return f"{lag.total:,} records left{through}"
-
-
-def shown_s(seconds: float) -> str:
-    """Formats a duration: `42 s`, `3 min 5 s`, `2 h 10 min`."""
-    whole = round(seconds)
-    if whole < 60:
-        return f"{whole} s"
-    if whole < 3600:
-        return f"{whole // 60} min {whole % 60} s"
-    return f"{whole // 3600} h {whole % 3600 // 60} min"

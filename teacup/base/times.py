@@ -93,6 +93,22 @@ def written(milliseconds: int) -> str:
     return " ".join(parts) or "0"
 
 
+def shown_s(seconds: float) -> str:
+    """Returns a duration as people say it: `42 s`, `3 min 5 s`, `2 h 10 min`."""
+    whole = round(seconds)
+    if whole < 60:
+        return f"{whole} s"
+    if whole < 3600:
+        return f"{whole // 60} min {whole % 60} s"
+    return f"{whole // 3600} h {whole % 3600 // 60} min"
+
+
+def shown_ms(milliseconds: int) -> str:
+    """Returns a duration as `shown_s` does, with tenths below a minute: `1.2 s`."""
+    seconds = milliseconds / 1_000
+    return f"{seconds:.1f} s" if seconds < 59.95 else shown_s(seconds)
+
+
 def rounded_up(milliseconds: int) -> int:
     """Returns the next duration that people would write: 20 s for 19, 6 minutes for 5 and a half."""
     step_ms = next((step_ms for up_to_ms, step_ms in _STEPS_MS if milliseconds <= up_to_ms), 3_600_000)

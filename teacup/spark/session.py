@@ -11,6 +11,8 @@ from __future__ import annotations
 import logging
 import os
 import re
+import shutil
+import subprocess
 import sys
 import threading
 from collections.abc import Callable, Mapping
@@ -266,6 +268,25 @@ def _java_options(properties: Mapping[str, str], rows_in_jvm: bool) -> str:
     ours = [*log_options, *(() if rows_in_jvm else _LIGHT_JVM)]
     archive = archive_options() if conf.is_local(properties["spark.master"]) else ()
     return " ".join([*ours, *archive, properties.get(JAVA_OPTIONS, "")]).strip()
+
+
+def check_interpreter(spark: SparkSession) -> None:
+    """Checks the Python with which a session that is not ours starts workers on this machine. Raises `SessionRefused`.
+
+    PySpark takes the first `python3` of PATH, which is another one where no environment is activated.
+    """
+    context = spark.sparkContext
+    found = shutil.which(context.pythonExec)
+    if not conf.is_one_machine(str(context.master)) or (found and Path(found).parent == Path(sys.executable).parent):
+        return
+    if found is not None:
+        tried = subprocess.run([found, "-c", "import joins, pyarrow"], capture_output=True, text=True, check=False)
+        if tried.returncode == 0:
+            return
+    raise SessionRefused(
+        f"Spark would start its workers with {found or context.pythonExec!r}, which lacks teacup-joins: set "
+        'os.environ["PYSPARK_PYTHON"] = sys.executable before the session starts'
+    )
 
 
 def _use_interpreter(properties: dict[str, str], python: str) -> None:

@@ -11,9 +11,8 @@ from rich.text import Text
 
 from deploy.inspection.status.row import Row
 from deploy.watch.life.rule import State
-from deploy.watch.lines import shown_s
 from teacup.base.errors import ExitCode
-from teacup.base.times import iso
+from teacup.base.times import iso, shown_s
 
 SHOWN = 3
 """How many remarks of a job, and how many holders, are shown."""

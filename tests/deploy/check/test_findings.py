@@ -30,6 +30,7 @@ from deploy.check.findings import (
     ok,
     warning,
 )
+from deploy.cli.checks import print_findings
 from joins.plan.start.startup_sample import Sample
 from joins.spec import JoinSpec, Right, Side
 from teacup.base.errors import ExitCode
@@ -269,3 +270,22 @@ def test_replicas(found: Replicas | None, brokers: int, level: Level, text: str)
     assert finding.level is level
     assert text in finding.text
     assert finding.code is (ExitCode.UNREACHABLE if level is Level.ERROR else ExitCode.DONE)
+
+
+def test_on_a_terminal_findings_are_coloured_and_break_between_words(capsys, monkeypatch) -> None:
+    """Elsewhere each is one plain line."""
+    found = [ok("a", "fine"), warning("left.disorder", "word " * 60), error("b", "bad", ExitCode.ACCESS)]
+
+    print_findings(found)
+    plain = capsys.readouterr().out
+    monkeypatch.setenv("FORCE_COLOR", "1")
+    monkeypatch.setenv("COLUMNS", "100")
+    print_findings(found)
+    shown = capsys.readouterr().out
+
+    assert plain.splitlines() == [*lines(found)]
+    bare = re.sub(r"\x1b\[[\d;]*m", "", shown)
+    assert "\x1b[32mok" in shown
+    assert "\x1b[31merror 1" in shown
+    assert max(map(len, bare.splitlines())) <= 100
+    assert set(re.findall(r"\bw\w*", bare)) <= {"word", "warning"}

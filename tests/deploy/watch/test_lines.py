@@ -19,10 +19,10 @@ from hypothesis import strategies as st
 from deploy.watch.backlog import Pace
 from deploy.watch.concerns import Told
 from deploy.watch.life.moment import JobState, Phase, TopicLag, WaitingFor
-from deploy.watch.lines import WIDTH, Lines, cut, fitted, shown_s
+from deploy.watch.lines import WIDTH, Lines, cut, fitted
 from deploy.watch.measures import DEAD, ROWS
 from teacup.base.errors import ExitCode
-from teacup.base.times import iso
+from teacup.base.times import iso, shown_ms, shown_s
 from tests.deploy.watch.reports import ABOUT, Batch, Clock
 from tests.support.waiting import wait_until
 
@@ -344,11 +344,13 @@ def test_the_pace_says_when_a_backlog_is_read() -> None:
 
 
 @pytest.mark.parametrize(
-    ("seconds", "shown"), [(0.4, "0 s"), (59.4, "59 s"), (125, "2 min 5 s"), (7_800, "2 h 10 min")]
+    ("seconds", "shown"),
+    [(0.4, "0 s"), (59.4, "59 s"), (59.96, "1 min 0 s"), (125, "2 min 5 s"), (10_740, "2 h 59 min")],
 )
 def test_durations_for_people(seconds: float, shown: str) -> None:
-    """Two units at most."""
+    """Two units at most; of a batch with tenths below a minute."""
     assert shown_s(seconds) == shown
+    assert shown_ms(round(seconds * 1_000)) == (f"{seconds:.1f} s" if seconds < 59.95 else shown)
 
 
 def test_the_lines_of_one_of_several_jobs_begin_with_its_name() -> None:
