@@ -20,8 +20,8 @@ from joins.spec_base import REQUIRED, DurationArgs, identity_of
 from teacup.base.fields import Allowed, Between, Count, Spelling, coerce_fields
 from teacup.base.times import DISORDER_MS, LONGEST_MS, MAX_FUTURE_SKEW_MS, PRODUCER_DELAY_MS
 from teacup.kafka.errors import ConfigError
-from teacup.kafka.records.json_fields import TimeUnit
 from teacup.kafka.records.record import KAFKA, OUTLIERS, KeyOf, Projection, TimeOf
+from teacup.kafka.records.written_times import TimeUnit
 
 _NAME = r"^[A-Za-z0-9._-]+$"
 
@@ -161,9 +161,10 @@ class Side(DurationArgs):
                  or several of these; `teacup.kafka.records.record` says when two keys are equal
     keep         what is kept of a right record until it is joined: JSON paths, "header:NAME", "$" (the whole value),
                  "kafka" (Kafka's key, if the join key is another); None: everything (`teacup.kafka.records.record`)
-    time         "kafka": the record's timestamp; otherwise a JSON path into the value (`$.event.time`) that holds a
-                 number since the epoch, or an ISO-8601 text with a zone
-    time_unit    the unit of that number: "ms", "s" (with or without fractions) or "us"
+    time         "kafka": the record's timestamp; otherwise a JSON path into the value (`$.event.time`), or
+                 "header:NAME", where a number since the epoch is, or an ISO-8601 text
+    time_unit    the unit of that number: "ms", "s" or "us"
+    time_zone    of texts without a zone: "UTC", or an IANA name; None: such a record is a dead letter
     disorder_ms  how far a record's time may lie below the largest time before it in its partition
     tombstones   what happens to records without a value, which change data capture writes for deletes: "skip" (counted,
                  no row), "dead_letter"; None: nothing special, though they may then lack their time or key
@@ -180,6 +181,7 @@ class Side(DurationArgs):
     keep: tuple[str, ...] | None = None
     time: str = "kafka"
     time_unit: TimeUnit = TimeUnit.MS
+    time_zone: str | None = None
     disorder_ms: Millis = DISORDER_MS
     disorder: InitVar[str | None] = None
     tombstones: Tombstones | None = None
@@ -192,11 +194,11 @@ class Side(DurationArgs):
         self.take_texts(durations, where)
         coerce_fields(self, SpecError, where)
         try:
-            _ = self.time_of
+            time_of = self.time_of
         except ConfigError as error:
             raise SpecError(f"{error} (of topic {self.topic!r})") from None
-        if self.payload_time and not self.has_json:
-            raise self._needs_json("a time in the payload", self.time)
+        if time_of.field is not None and not self.has_json:
+            raise self._needs_json("a time in the payload", time_of.field)
         try:
             key_of = self.key_of
         except ConfigError as error:
@@ -220,7 +222,7 @@ class Side(DurationArgs):
     @property
     def time_of(self) -> TimeOf:
         """Where the event time is."""
-        return TimeOf(self.time, self.time_unit)
+        return TimeOf(self.time, self.time_unit, self.time_zone)
 
     @property
     def kept(self) -> Projection | None:
@@ -245,8 +247,8 @@ class Side(DurationArgs):
 
     @property
     def payload_time(self) -> bool:
-        """Whether the event time is a field of the value."""
-        return self.time != "kafka"
+        """Whether the event time is a field of the value, or a header."""
+        return self.time != KAFKA
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -344,7 +346,10 @@ IDENTITY = (
 """The values that decide the rows of a join; its checkpoint is bound to them."""
 OF_RIGHT = {name: f"right.{name}" for name in ("before_ms", "after_ms", "policy", "type")}
 """Where those are that are named differently from where they are."""
-IDENTITY_IF_SET = {"left.tombstones": None, "right.tombstones": None, "type": JoinType.LEFT}
+IDENTITY_IF_SET = {
+    **dict.fromkeys(("left.tombstones", "right.tombstones", "left.time_zone", "right.time_zone")),
+    "type": JoinType.LEFT,
+}
 """The same, for values that are left out if they are these defaults."""
 
 

@@ -21,8 +21,8 @@ from teacup.base.config.keys import ApiUrl, Duration, Keys, Properties, Seconds,
 from teacup.base.times import DISORDER_MS, MAX_FUTURE_SKEW_MS, PRODUCER_DELAY_MS, written
 from teacup.kafka import client
 from teacup.kafka.errors import ConfigError
-from teacup.kafka.records.json_fields import TimeUnit
 from teacup.kafka.records.record import KAFKA, TimeOf
+from teacup.kafka.records.written_times import TimeUnit
 
 Name = Annotated[str, Field(min_length=1, max_length=NAME_MAX, pattern=NAME_PATTERN)]
 Within = Annotated[Seconds, Field(gt=0)]
@@ -40,9 +40,13 @@ class TopicSettings(Keys):
     topic: Name = Field(description="Kafka topic")
     time: str = Field(
         default=KAFKA,
-        description="event time: `kafka` is the record's timestamp; else a JSON path into the value (`$.event.time`)",
+        description="event time: `kafka` is the record's timestamp; else a JSON path into the value (`$.event.time`), "
+        "or `header:NAME`",
     )
     time_unit: TimeUnit = Field(default=TimeUnit.MS, description="what a number under `time` counts since the epoch")
+    time_zone: str | None = Field(
+        default=None, description="zone of texts under `time` that have none: `UTC`, or a name of the IANA database"
+    )
     disorder_ms: Duration = Field(
         default=as_written(written(DISORDER_MS)),
         alias="disorder",
@@ -74,10 +78,19 @@ class TopicSettings(Keys):
             raise ValueError(str(error)) from error
         return time
 
+    @field_validator("time_zone")
+    @classmethod
+    def _known_zone(cls, zone: str | None) -> str | None:
+        try:
+            TimeOf(zone=zone)
+        except ConfigError as error:
+            raise ValueError(str(error)) from error
+        return zone
+
     @property
     def time_of(self) -> TimeOf:
         """The place of the event time in a record."""
-        return TimeOf(self.time, self.time_unit)
+        return TimeOf(self.time, self.time_unit, self.time_zone)
 
     @property
     def rules(self) -> Rules:

@@ -22,15 +22,15 @@ from datadelay.watermark import Idle
 from dedup.errors import DedupError
 from joins.errors import DataLoss, JoinError
 from joins.plan.log_checks import LONGEST_DOWNTIME_MS, not_direct, refuse_compaction
-from joins.plan.start.startup_sample import SECONDS_NOT_MS, Sample, common_keys, nothing_in_common, unit_of
+from joins.plan.start.startup_sample import SECONDS_NOT_MS, Sample, common_keys, nothing_in_common, set_zone, unit_of
 from joins.read.range_gate import lags_of
 from joins.spec import JoinPath, JoinSpec, Side
 from teacup.base.errors import ExitCode
 from teacup.base.times import iso, written
 from teacup.kafka.errors import KafkaIOError
 from teacup.kafka.log.replicas import Replicas, cannot_take
-from teacup.kafka.records.json_fields import TimeUnit
 from teacup.kafka.records.record import OUTLIERS
+from teacup.kafka.records.written_times import TimeUnit
 from teacup.storage.errors import StorageError
 
 LONG_AGO_MS = 24 * 3_600_000
@@ -267,7 +267,12 @@ def of_times(side: Side, facts: SideFacts, idle: Idle | None) -> Iterator[Findin
     if not times:
         unit = unit_of(side, sample.future_ms, facts.now_ms)
         keys = f"`time`, `time_unit` ({side.time_unit})" if side.payload_time else "`time`"
-        remedy = f"correct {keys}, or the clock if they are from the future" if unit is None else set_unit(facts, unit)
+        if sample.zoneless:
+            remedy = f"{_zoneless(sample)}: {set_zone(facts.name)}"
+        elif unit is not None:
+            remedy = set_unit(facts, unit)
+        else:
+            remedy = f"correct {keys}, or the clock if they are from the future"
         yield error(
             what,
             f"none of {sample.records} sampled records of {side.topic!r} has a valid time at {side.time!r}: each would "
@@ -279,7 +284,8 @@ def of_times(side: Side, facts: SideFacts, idle: Idle | None) -> Iterator[Findin
     if len(times) < sample.records:
         count = sample.records - len(times)
         text = f"{count} of {sample.records} sampled records have no valid time (others: {found})"
-        yield dead_letters(what, text, facts)
+        text += f", {_zoneless(sample)}" if sample.zoneless else ""
+        yield dead_letters(what, text, facts, set_zone(facts.name) if sample.zoneless else "")
     usual_ms = times[len(times) // 2]
     if 0 < usual_ms < SECONDS_NOT_MS:
         unit = unit_of(side, usual_ms, facts.now_ms)
@@ -295,22 +301,25 @@ def of_times(side: Side, facts: SideFacts, idle: Idle | None) -> Iterator[Findin
         yield ok(what, f"{len(times)} sampled records, {found}")
 
 
+def _zoneless(sample: Sample) -> str:
+    return f"{sample.zoneless} of them are texts without a zone (no_zone)"
+
+
 def _of_tombstones(side: Side, facts: SideFacts) -> Finding:
     what, sample = f"{facts.name}.tombstones", facts.sample
     text = f"{sample.tombstones} of {sample.records} sampled records have no value, as Debezium writes after deletes"
     if side.tombstones is None and not side.payload_time:
         return warning(what, f"{text}: they are joined like others; if they are deletes, set `{what}: skip`")
-    return dead_letters(what, text, facts, f"set `{what}: skip`, or ")
+    return dead_letters(what, text, facts, f"set `{what}: skip`")
 
 
 def dead_letters(what: str, text: str, facts: SideFacts, remedy: str = "") -> Finding:
     """Says that records become dead letters. Without a topic for them, the first one stops the job."""
     if facts.has_dead_letters:
-        return warning(what, f"{text}: dead letters")
+        return warning(what, "; ".join(filter(None, (f"{text}: dead letters", remedy))))
+    topic = "name a topic for dead letters (`topics.dead_letter`)"
     return error(
-        what,
-        f"{text}: each would stop the job; {remedy}name a topic for dead letters (`topics.dead_letter`)",
-        ExitCode.REFUSED,
+        what, f"{text}: each would stop the job; {', or '.join(filter(None, (remedy, topic)))}", ExitCode.REFUSED
     )
 
 

@@ -37,7 +37,9 @@ KafkaFile = Annotated[
     Path | None,
     typer.Option("--kafka-config", help="YAML of librdkafka properties; ${NAME} comes from the environment"),
 ]
-PayloadTime = Annotated[str | None, typer.Option("--payload-time", help="JSON path of the time, such as $.event.time")]
+PayloadTime = Annotated[
+    str | None, typer.Option("--payload-time", help="JSON path of the time, such as $.event.time, or header:NAME")
+]
 Disorder = Annotated[
     int, typer.Option("--disorder-ms", min=0, help="how far a record's time may lie below an earlier one's")
 ]

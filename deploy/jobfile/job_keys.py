@@ -36,7 +36,7 @@ from joins.right_source import StoreAddress
 from joins.spec import Format, JoinSpec, OnDataLoss, OnMismatch, Side, Tombstones
 from teacup.base.config.document import CaBundle
 from teacup.base.config.keys import ApiUrl, Duration, Keys, Properties, Seconds, Text, Where, at_keys
-from teacup.kafka.records.json_fields import TimeUnit
+from teacup.kafka.records.written_times import TimeUnit
 from teacup.spark.conf import DEFAULT_MASTER, speculation_problems
 
 
@@ -243,11 +243,13 @@ class SideKeys(Keys):
         "matches nothing"
     )
     time: TimePath = of(Side).time(
-        "event time: `kafka` is the record's timestamp; else a JSON path into the value (`$.event.time`) "
-        "to a number since the epoch or ISO-8601 text with a zone"
+        "event time: `kafka` is the record's timestamp; else a JSON path into the value (`$.event.time`), or "
+        "`header:NAME`, to a number since the epoch or an ISO-8601 text"
     )
-    time_unit: TimeUnit = of(Side).time_unit(
-        "what a number under `time` counts since the epoch: `ms`, `s` (also fractions) or `us`"
+    time_unit: TimeUnit = of(Side).time_unit("what a number under `time` counts since the epoch: `ms`, `s` or `us`")
+    time_zone: str | None = of(Side).time_zone(
+        "zone of texts under `time` that have none: `UTC`, or a name of the IANA database (`Europe/Berlin`); null: "
+        "such a record is a dead letter (`no_zone`)"
     )
     disorder_ms: Duration = of(Side).disorder_ms(
         "how far below the largest time before it in its partition a record's time may lie; records beyond it are late"

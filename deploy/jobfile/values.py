@@ -99,9 +99,9 @@ def start_at(value: object) -> str | int:
 
 
 def time_path(value: str) -> str:
-    """Returns `kafka`, or a JSON path."""
-    if value != "kafka" and not value.startswith("$"):
-        raise ValueError("give kafka, or a JSON path into the value such as $.event.time")
+    """Returns where an event time is, as `TimeOf` has it."""
+    if value != "kafka" and not value.startswith(("$", "header:")):
+        raise ValueError("give kafka, a JSON path into the value such as $.event.time, or header:NAME")
     return value
 
 

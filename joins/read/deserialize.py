@@ -96,9 +96,10 @@ def json_values(
 
 def times_as_json(side: Side, registry: Mapping[str, str]) -> Callable[[pa.Array], pa.Array] | None:
     """Returns what converts values to JSON when only their time is needed; None if they are used as they are."""
-    if not side.format.framed or not side.payload_time:
+    field = side.time_of.field
+    if not side.format.framed or field is None:
         return None
-    decode = json_values(side, registry, _fields((side.time,)))
+    decode = json_values(side, registry, _fields((field,)))
     return lambda values: decode(values)[0]
 
 
@@ -134,8 +135,8 @@ def needed(side: Side) -> tuple[str, ...] | None:
     paths = None if side.kept is None else side.kept.paths
     if paths is None:
         return None
-    time = (side.time,) if side.payload_time else ()
-    return _fields((*time, *side.key_of.paths, *paths))
+    field = side.time_of.field
+    return _fields((*(() if field is None else (field,)), *side.key_of.paths, *paths))
 
 
 def _fields(paths: Sequence[str]) -> tuple[str, ...] | None:

@@ -1,7 +1,7 @@
 """Which records take part, and which go to the dead-letter topic, and why. Pure.
 
-`parse` finds each record's event time and join key, and why its value or key cannot be used (`find`). A record takes
-part if it has a time that is not from the future, and its value and key can be used.
+`parse` finds each record's event time and join key, and why its value, time or key cannot be used (`find`). A record
+takes part if it has a time that is not from the future, and its value and key can be used.
 
 Reading a record again must give the same result. Whether a value can be decoded also depends on which schemas the
 registry had: if a record's schema came later, the record stays a dead letter (`as_first_read`). `Known` says from which
@@ -29,12 +29,13 @@ from teacup.kafka.headers import (
     INVALID_KEY,
     INVALID_TEXT,
     NO_TIME,
+    NO_ZONE,
     TOMBSTONE,
     UNKNOWN_SCHEMA,
 )
 from teacup.kafka.records.framed import schema_ids
 from teacup.kafka.records.json_fields import JsonFields, json_fields, text_of
-from teacup.kafka.records.record import LOG_APPEND_TIME, ceilings, valid, valid_or_null
+from teacup.kafka.records.record import LOG_APPEND_TIME, ceilings, valid
 
 RAW, UNREADABLE = "raw", "unreadable"
 """Extra columns of a batch with decoded values: the original bytes, and why there is no JSON."""
@@ -160,7 +161,7 @@ def _why_dead(time: pl.Series, unusable: pl.Series | None, valid_times: pa.Array
     frame = pl.DataFrame(
         {"time": time, "valid": pl.Series(pl.from_arrow(valid_times)), "why": none if unusable is None else unusable}
     )
-    # If there is no time because the value cannot be read, or is a tombstone, the value is the reason.
+    # If there is no time because the value cannot be read, is a tombstone, or lacks a zone, that is the reason.
     unread = (pl.col("why") != INVALID_KEY).fill_null(value=False)
     return frame.select(
         reason=pl.when(pl.col("why") == TOMBSTONE)
@@ -179,7 +180,7 @@ class Found:
 
     times    int64 ms UTC; null if there is none, or one before 1970
     keys     the join keys (binary), null if there is none; None: the records' own keys
-    reasons  why a value or a key cannot be used; None if all can
+    reasons  why a value, a key or a time without a zone cannot be used; None if all can
     kept     JSON objects of the fields that the side keeps; None: no fields, or the whole value
     """
 
@@ -195,20 +196,19 @@ def find(side: Side, batch: pa.RecordBatch) -> Found:
     fields = None
     if side.has_json:
         keep = None if side.kept is None else side.kept.paths
-        fields = json_fields(values, side.time if side.payload_time else None, key_of.paths, keep, side.time_unit)
-    times = batch.column("timestamp") if fields is None or fields.time is None else fields.time
+        fields = json_fields(values, side.time_of.field, key_of.paths, keep, side.time_unit)
+    of_field = None if fields is None else fields.time
+    times, zoneless = side.time_of.times(batch.column("timestamp"), batch.column("headers"), of_field)
     keys = None
     if not key_of.is_kafkas:
         keys = key_of.keys(batch.column("key"), batch.column("headers"), () if fields is None else fields.keys)
-    reasons = _why_unusable(values, fields) if fields is not None else None
+    reasons = _why_unusable(side, values, fields, zoneless)
     if UNREADABLE in batch.schema.names and (unread := batch.column(UNREADABLE)).null_count < len(batch):
         undecoded = pl.Series(pl.from_arrow(unread))
         reasons = undecoded if reasons is None else pl.select(pl.coalesce(undecoded, reasons)).to_series()
-    if side.format is Format.TEXT:
-        reasons = _worded({INVALID_TEXT: _not_text(values)})
     if side.tombstones is not None:
         reasons = _with_tombstones(reasons, batch)
-    return Found(valid_or_null(times), keys, reasons, None if fields is None else fields.kept)
+    return Found(times, keys, reasons, None if fields is None else fields.kept)
 
 
 def _with_tombstones(reason: pl.Series | None, batch: pa.RecordBatch) -> pl.Series | None:
@@ -221,12 +221,20 @@ def _with_tombstones(reason: pl.Series | None, batch: pa.RecordBatch) -> pl.Seri
     return pl.select(pl.when(empty).then(pl.lit(TOMBSTONE)).otherwise(others)).to_series()
 
 
-def _why_unusable(values: pa.Array, fields: JsonFields) -> pl.Series | None:
-    """Returns why each JSON value, or the key in it, cannot be used; None when all can be, the usual case."""
-    if pc.all(fields.json).as_py() is not False and not pc.any(fields.odd).as_py():
-        return None
-    not_text = _not_text(values)
-    return _worded({INVALID_TEXT: not_text, INVALID_JSON: pc.invert(fields.json), INVALID_KEY: fields.odd})
+def _why_unusable(
+    side: Side, values: pa.Array, fields: JsonFields | None, zoneless: pa.Array | None
+) -> pl.Series | None:
+    """Returns why each value, or the time or key in it, cannot be used; None when all can be, the usual case."""
+    masks = {}
+    if side.format is Format.TEXT or (fields is not None and pc.all(fields.json).as_py() is False):
+        masks[INVALID_TEXT] = _not_text(values)
+    if fields is not None:
+        masks[INVALID_JSON] = pc.invert(fields.json)
+    if zoneless is not None:
+        masks[NO_ZONE] = zoneless
+    if fields is not None:
+        masks[INVALID_KEY] = fields.odd
+    return _worded(masks)
 
 
 def _not_text(values: pa.Array) -> pa.Array:

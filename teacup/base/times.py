@@ -33,14 +33,28 @@ MAX_FUTURE_SKEW_MS = 60_000
 _WRONG_MS, _WRONG_TIMES = 86_400_000, 1_000
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _MILLISECOND = timedelta(milliseconds=1)
+_NOT_A_TIME = "it is not an ISO-8601 time, such as 2026-11-20T10:00Z"
+
+
+_HOUR, _SIXTY = "([01][0-9]|2[0-3])", "[0-5][0-9]"
+_EXTENDED = f"[0-9]{{4}}-[0-9]{{2}}-[0-9]{{2}}[Tt ]{_HOUR}:{_SIXTY}(:{_SIXTY}([.,][0-9]+)?)?"
+_BASIC = f"[0-9]{{8}}[Tt ]{_HOUR}{_SIXTY}({_SIXTY}([.,][0-9]+)?)?"
+LOCAL_TIME, ZONE = f"({_EXTENDED}|{_BASIC})", f"([Zz]|[+-]{_HOUR}(:?{_SIXTY})?)"
+"""How times are written: RFC 3339, and ISO 8601 with a date and at least hours and minutes. Patterns for any engine."""
 
 
 def millis_of(text: str) -> int:
-    """Reads a time that people wrote in ISO 8601 with a zone: `2026-11-20T10:00Z`. Raises `ValueError`."""
+    """Reads a time that people wrote in ISO 8601 with a zone: `2026-11-20T10:00Z`. Raises `ValueError`.
+
+    It takes what a record may have as a time; `fromisoformat` alone would take `+14:60`, and from Python 3.13 on 24:00.
+    """
+    written = text.strip()
+    if not re.fullmatch(f"{LOCAL_TIME}{ZONE}?", written):
+        raise ValueError(_NOT_A_TIME)
     try:
-        moment = datetime.fromisoformat(text.strip())
+        moment = datetime.fromisoformat(written.upper())
     except ValueError as error:
-        raise ValueError("it is not an ISO-8601 time, such as 2026-11-20T10:00Z") from error
+        raise ValueError(_NOT_A_TIME) from error
     if moment.tzinfo is None:
         raise ValueError("it has no zone; append Z for UTC, or +01:00")
     return (moment - _EPOCH) // _MILLISECOND

@@ -62,7 +62,10 @@ EXPIRED = "expired"
 """unjoined: the right record appears in no output row and never will."""
 
 NO_TIME = "no_time"
-"""dead_letter: the record has no event time, or one before 1970."""
+"""dead_letter: the record has no event time, one before 1970, or one that does not exist, such as 30 February."""
+
+NO_ZONE = "no_zone"
+"""dead_letter: its time is a text without a zone, and its side has no `time_zone`."""
 
 FUTURE_TIME = "future_time"
 """dead_letter: its time is further ahead of the clock, or of its append, than `max_future_skew`."""
@@ -104,7 +107,7 @@ UNWRITABLE = (TOO_LARGE, SELECT_FAILED, SCHEMA_MISMATCH)
 """Why a row that was joined becomes a dead letter."""
 
 DEAD_REASONS = (
-    *(NO_TIME, FUTURE_TIME, INVALID_JSON, INVALID_TEXT, INVALID_AVRO, INVALID_PROTOBUF, UNKNOWN_SCHEMA, INVALID_KEY),
-    *(REJECTED, *UNWRITABLE),
+    *(NO_TIME, NO_ZONE, FUTURE_TIME, INVALID_JSON, INVALID_TEXT, INVALID_AVRO, INVALID_PROTOBUF),
+    *(UNKNOWN_SCHEMA, INVALID_KEY, REJECTED, *UNWRITABLE),
 )
 """Why a record, or a row, becomes a dead letter."""

@@ -28,12 +28,13 @@ APPENDED_MS = 2**41  # to the oracle nothing that a test puts is from the future
 
 @dataclass(frozen=True)
 class Put:
-    """A record to be produced: partition, key, event time, value."""
+    """A record to be produced: partition, key, event time, value, headers."""
 
     partition: int
     key: bytes | None
     time_ms: int
     value: bytes | None = b"v"
+    headers: tuple[tuple[str, bytes], ...] = ()
 
 
 def produce(kafka: dict[str, str], topic: str, records: Iterable[Put]) -> None:
@@ -44,6 +45,7 @@ def produce(kafka: dict[str, str], topic: str, records: Iterable[Put]) -> None:
         topic,
         [r.key for r in records],
         [r.value for r in records],
+        [list(r.headers) or None for r in records],
         timestamps=[r.time_ms for r in records],
         partitions=[r.partition for r in records],
     )

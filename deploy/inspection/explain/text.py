@@ -375,6 +375,8 @@ class Words:
         match record.dead:
             case "future_time" | "no_time" | None:
                 return f"its time cannot be used: {_times_of(side)}; a clock that is ahead needs `max_future_skew`"
+            case "no_zone":
+                return f"its time has no zone: set `{side}.time_zone`, or correct what writes {of.topic}"
             case "invalid_key":
                 return f"correct `{side}.key` ({of.key_of}), or what writes {of.topic}"
             case "tombstone":

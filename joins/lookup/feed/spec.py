@@ -84,7 +84,8 @@ class FeedSpec(DurationArgs):
 
     def identity(self) -> dict[str, object]:
         """Returns the values that a checkpoint is bound to."""
-        return identity_of(self, ("right.topic", "right.key", "right.time", "right.time_unit", "storage.namespace"))
+        names = ("right.topic", "right.key", "right.time", "right.time_unit", "storage.namespace")
+        return identity_of(self, names, {"right.time_zone": None})
 
 
 @dataclass(frozen=True, slots=True)

@@ -29,10 +29,11 @@ from joins.read.parse import find
 from joins.spec import JoinSpec, Side
 from teacup.base.now import wall_ms
 from teacup.base.times import iso
+from teacup.kafka.headers import NO_ZONE
 from teacup.kafka.log.point_reader import PointReader, Record
 from teacup.kafka.log.topic_log import TopicLog
 from teacup.kafka.read.fetch import SCHEMA
-from teacup.kafka.records.json_fields import TimeUnit
+from teacup.kafka.records.written_times import TimeUnit
 
 log = logging.getLogger("teacup.joins.plan.start.startup_sample")
 
@@ -63,6 +64,7 @@ class Sample:
     tombstones  the number of records without a value
     future_ms   the median of the times in the future, if any
     timed       the number of records with a time, including times in the future
+    zoneless    the number of records whose time has no zone
     """
 
     keys: Mapping[int, Sequence[bytes | None]] = field(default_factory=dict)
@@ -71,6 +73,7 @@ class Sample:
     tombstones: int = 0
     future_ms: int | None = None
     timed: int = 0
+    zoneless: int = 0
 
     @property
     def records(self) -> int:
@@ -133,10 +136,17 @@ def check_usable(spec: JoinSpec, name: str, log: TopicLog, newest: Sample) -> No
             f"Correct `{name}.key`; or {again}"
         )
     unit = f", `{name}.time_unit` ({side.time_unit})" if side.payload_time else ""
+    zoneless = newest.zoneless + first.zoneless
+    remedy = f"{zoneless} are texts without a zone (no_zone): {set_zone(name)}; or correct" if zoneless else "Correct"
     raise SampleUnusable(
-        f"{looked}, has a time at {side.time!r}: each would be a dead letter. Nothing was written. Correct "
+        f"{looked}, has a time at {side.time!r}: each would be a dead letter. Nothing was written. {remedy} "
         f"`{name}.time`{unit}; or {again}"
     )
+
+
+def set_zone(name: str) -> str:
+    """Returns the advice to say which zone the times of a side mean."""
+    return f"set `{name}.time_zone` to UTC, or to the zone that they mean, such as Europe/Berlin"
 
 
 def _check_unit(spec: JoinSpec, name: str, newest: Sample) -> None:
@@ -277,8 +287,7 @@ def sample_of(
     keys: dict[int, list[bytes | None]] = {}
     times: dict[int, list[int | None]] = {}
     ahead: list[int] = []
-    tombstones = 0
-    timed = 0
+    tombstones = timed = zoneless = 0
     decode = decoder(side, registry)
     for p, some in records.items():
         batch = _batch(some) if decode is None else decode(_batch(some))
@@ -288,8 +297,9 @@ def sample_of(
         ahead += [at for at in found.times.to_pylist() if at is not None and at > ceiling_ms]
         tombstones += sum(record.value is None for record in some)
         timed += len(found.times) - found.times.null_count
+        zoneless += 0 if found.reasons is None else int((found.reasons == NO_ZONE).sum())
     middle = sorted(ahead)[len(ahead) // 2] if ahead else None
-    return Sample(keys, times, out_of, tombstones, middle, timed)
+    return Sample(keys, times, out_of, tombstones, middle, timed, zoneless)
 
 
 def _of_their_time(spec: JoinSpec, times: Sequence[int], right: TopicLog, ends: Spans) -> dict[int, tuple[int, int]]:

@@ -37,6 +37,7 @@ from teacup.kafka.log.admin import truncated
 from teacup.kafka.log.point_reader import PointReader, Record
 from teacup.kafka.log.time_search import BlockQuery, Timed, block_size, borne_out, run_in_rounds, search
 from teacup.kafka.log.topic_log import Ends, LeaderPosition, TimeAnswer, TimeQuery
+from teacup.kafka.read.fetch import HEADERS
 from teacup.kafka.records.record import OUTLIERS, TimeOf, ceilings, event_times, typical, valid
 
 # These are untyped.
@@ -255,7 +256,8 @@ class BrokerLog:
         stamps = pa.array([record.timestamp_ms for record in records], pa.int64())
         types = pa.array([record.timestamp_type for record in records], pa.int8())
         values = pa.array([record.value for record in records], pa.binary())
-        times = event_times(self._time_of, stamps, values if self._as_json is None else self._as_json(values))
+        headers = pa.array([record.headers or None for record in records], HEADERS)
+        times = event_times(self._time_of, stamps, values if self._as_json is None else self._as_json(values), headers)
         counts = valid(times, ceilings(stamps, types, ceiling_ms, self._skew_ms))
         both = zip(records, times.to_pylist(), counts.to_pylist(), strict=True)
         return [(record, at) for record, at, counts_ in both if counts_]

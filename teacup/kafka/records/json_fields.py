@@ -1,8 +1,6 @@
 r"""Fields of JSON values, a whole batch in one query: event time, parts of the join key, and whether it is JSON. Pure.
 
-    time   a number since the epoch: an integer of milliseconds or microseconds, or any number of seconds; or an ISO
-           8601 text with a zone (`2026-01-31T12:00:00.250Z`, `…+01:00`). Digits beyond milliseconds are cut off;
-           anything else is null. Whole numbers and texts before 1970 are null, too
+    time   a number since the epoch, or a text, as `teacup.kafka.records.written_times` says; anything else is null
     key    the text that the field holds, so that a JSON field, a header and Kafka's key can be compared:
 
            "7"                          7         a string is its text
@@ -27,17 +25,16 @@ import re
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from decimal import Decimal, InvalidOperation
-from enum import StrEnum
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from teacup.kafka.records.json_text import Halves, decoded, mark_of, selected, valid_json
+from teacup.kafka.records.written_times import Times, TimeUnit, fraction, integer, times_of, usual
 
 PATH = re.compile(r'\$(\.([A-Za-z_][\w-]*|"(?!\*")[^"]+(?<!\\)")|\[\d{1,9}\])+')
 """A JSON path that names one field. DuckDB does not read a backslash at the end of a name, nor larger indexes."""
 
-_ISO = r"^\d{4}-\d\d-\d\d[T ]\d\d:\d\d(:\d\d(\.\d+)?)?(Z|[+-]\d\d(:?\d\d)?)$"
 _EXACT_BELOW = 2**53
 _INEXACT = r"[0-9]{12}\.[0-9]|\.(0000|9999)|[0-9.]{16}[eE]|[0-9][eE]-[0-9]{3,}[,}\]\s]"
 """Matches the text of every fraction whose double is whole: it is close to that number, has more digits than a double,
@@ -45,25 +42,17 @@ or has a large negative exponent. It also matches other numbers and texts."""
 _STRING_OR_NUMBER = re.compile(r'"(?:[^"\\]|\\.)*+"|(-?[0-9]+(?:\.[0-9]+)?(?:[eE][+-]?[0-9]+)?)')
 
 
-class TimeUnit(StrEnum):
-    """What a number since the epoch counts."""
-
-    MS = "ms"
-    S = "s"
-    US = "us"
-
-
 @dataclass(frozen=True, slots=True)
 class JsonFields:
     """Columns of one batch.
 
-    time  int64 milliseconds UTC; None if no time was asked for
+    time  None if no time was asked for
     keys  text, one column per key field; odd: whether some key field of the record holds what cannot be a key
     json  whether the value is JSON; true for a null value
     kept  objects of the kept fields, as text, null if there is no JSON; None if none were asked for
     """
 
-    time: pa.Array | None
+    time: Times | None
     keys: tuple[pa.Array, ...]
     odd: pa.Array
     json: pa.Array
@@ -91,7 +80,20 @@ def json_fields(
     if found["odd"].null_count:
         found |= _exact_keys(query, text, found)
     key_columns = tuple(found[f"key{i}"] for i in range(len(keys)))
-    return JsonFields(found.get("time"), key_columns, found["odd"], json, found.get("kept"))
+    times = None if time is None else _times(found["time"], found["text"], unit)
+    return JsonFields(times, key_columns, found["odd"], json, found.get("kept"))
+
+
+def _times(times: pa.Array, texts: pa.Array, unit: TimeUnit) -> Times:
+    """Returns the times of a batch; texts: those that are not written in the usual way, otherwise null."""
+    rare = texts.is_valid()
+    if not pc.any(rare).as_py():
+        return Times(times)
+    read = times_of(texts.filter(rare), unit)
+    local = None
+    if read.local is not None:
+        local = pc.replace_with_mask(pa.nulls(len(times), read.local.type), rare, read.local)
+    return Times(pc.replace_with_mask(times, rare, read.utc), local)
 
 
 def _fields(query: str, text: pa.Array) -> dict[str, pa.Array]:
@@ -168,7 +170,9 @@ def _query(time: str | None, keys: Sequence[str], keep: Sequence[str], unit: Tim
     first_key = 1 if time is None else 2  # DuckDB counts from 1
     first_kept = first_key + len(keys)
     of_keys = range(first_key, first_kept)
-    selected = [f"{_time('fields[1]', unit)} as time"] if time is not None else []
+    of_time = f"{_time('fields[1]', unit)} as time" if time is not None else "null as time"
+    rare = "case when time is null and json_type(fields[1]) = 'VARCHAR' then fields[1]->>'$' end as text"
+    selected = ["time", rare] if time is not None else []
     selected += [f"{_key(f'fields[{at}]')} as key{i}" for i, at in enumerate(of_keys)]
     if keep:
         selected.append(f"case when fields is not null then {_members(_tree_of(keep), first_kept)} end as kept")
@@ -176,7 +180,7 @@ def _query(time: str | None, keys: Sequence[str], keep: Sequence[str], unit: Tim
     extracted = f"try(json_extract(value, [{', '.join(map(_quoted, paths))}]))"
     return f"""
         select {", ".join(selected)}, {odd} as odd, fields is not null as read
-        from (select value, {extracted} as fields from batch)"""
+        from (select fields, {of_time} from (select {extracted} as fields from batch))"""
 
 
 def _members(tree: dict[str, object], first: int) -> str:
@@ -192,20 +196,11 @@ def _members(tree: dict[str, object], first: int) -> str:
     return f"'{{' || concat_ws(',', {', '.join(members)}) || '}}'"
 
 
-_INTEGER_MS = {TimeUnit.MS: "{}", TimeUnit.S: "try({} * 1000)", TimeUnit.US: "{} // 1000"}
-
-
 def _time(field: str, unit: TimeUnit) -> str:
-    whole = _INTEGER_MS[unit].format(f"try_cast({field} as bigint)")
-    # A double holds its microseconds exactly, but not its milliseconds: 0.001 s is a little less than 1 ms.
-    iso_us = f"try_cast(epoch_us(try_cast({field}->>'$' as timestamptz)) as ubigint)"
-    seconds = f"try_cast(floor(round(try_cast({field} as double) * 1e6) / 1000) as bigint)"
-    fraction = f"when 'DOUBLE' then {seconds}" if unit is TimeUnit.S else ""
     return f"""case json_type({field})
-        when 'UBIGINT' then {whole}
-        {fraction}
-        when 'VARCHAR' then case when regexp_full_match({field}->>'$', '{_ISO}')
-                                 then ({iso_us} // 1000)::bigint end
+        when 'UBIGINT' then {integer(field, unit)}
+        when 'DOUBLE' then {fraction(field, unit)}
+        when 'VARCHAR' then {usual(f"{field}->>'$'")}
         end"""
 
 

@@ -1,8 +1,8 @@
 r"""What a reader takes from a record: its event time, its join key, and what of it is stored. Pure.
 
-The **time** is Kafka's timestamp, or a field of the JSON value. A payload time is a number since the epoch
-(milliseconds, if nothing else is said), or an ISO 8601 text with a zone; anything else is null: no JSON, no such field,
-a fraction, a text without a zone (`teacup.kafka.records.json_fields`). A single record is read as a batch of one, so
+The **time** (`TimeOf`) is Kafka's timestamp, a field of the JSON value, or a header. The latter are numbers since the
+epoch (milliseconds, if nothing else is said), or texts (`teacup.kafka.records.written_times`); anything else is null:
+no JSON, no such field or header, a text without a zone if none is given. A single record is read as a batch of one, so
 that the two ways cannot disagree.
 
 A *valid time* is defined once, here, for everything that reads records: not null, not negative, and not above the
@@ -40,7 +40,6 @@ A field that a record lacks is missing in what is kept as well. Without `$` and 
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -51,12 +50,14 @@ import pyarrow.compute as pc
 
 from teacup.base.times import UNLIMITED_MS
 from teacup.kafka.errors import ConfigError
-from teacup.kafka.records.json_fields import PATH, TimeUnit, json_fields
+from teacup.kafka.records.json_fields import PATH, json_fields, text_of
+from teacup.kafka.records.written_times import Times, TimeUnit, is_zone, times_of
 
 if TYPE_CHECKING:  # whoever only reads times needs no polars
     import polars as pl
 
 KAFKA = "kafka"
+HEADER = "header:"
 LOG_APPEND_TIME = 2
 """The timestamp type of a record whose timestamp the broker set on append."""
 OUTLIERS = 16
@@ -65,36 +66,60 @@ OUTLIERS = 16
 
 @dataclass(frozen=True, slots=True)
 class TimeOf:
-    """Where a record's event time is: "kafka" (its timestamp), or a JSON path into its value (`$.event.time`).
+    """Where a record's event time is, and how it is written. Raises `ConfigError` for anything else.
 
+    path   "kafka" (its timestamp), a JSON path into its value (`$.event.time`), or "header:NAME"
     unit   what a number there counts
+    zone   of texts without one: "UTC", or a name of the IANA database; None: such texts are no times
     """
 
     path: str = KAFKA
     unit: TimeUnit = TimeUnit.MS
+    zone: str | None = None
 
     def __post_init__(self) -> None:
-        if self.path != KAFKA and not PATH.fullmatch(self.path):
+        if self.path != KAFKA and not PATH.fullmatch(self.path) and not _is_header(self.path):
             raise ConfigError(
-                f"time: {self.path!r} is not allowed; give 'kafka', or the JSON path of a field, as '$.event.time'"
+                f"time: {self.path!r} is not allowed; give 'kafka', the JSON path of a field as '$.event.time', or "
+                "'header:NAME'"
+            )
+        if self.zone is not None and not is_zone(self.zone):
+            raise ConfigError(
+                f"time_zone: {self.zone!r} is not a zone; give 'UTC', or a name of the IANA database as 'Europe/Berlin'"
             )
 
     @property
     def in_payload(self) -> bool:
-        """Whether the time is a field of the value; otherwise it is Kafka's timestamp."""
+        """Whether the time is in the value or a header; otherwise it is Kafka's timestamp."""
         return self.path != KAFKA
 
+    @property
+    def field(self) -> str | None:
+        """The JSON path of the time; None if it is not in the value."""
+        return self.path if self.path.startswith("$") else None
 
-def event_times(time_of: TimeOf, timestamps: pa.Array, values: pa.Array) -> pa.Array:
-    """Returns event times of a batch as int64 milliseconds UTC; null if a record has none, or one before 1970.
+    def times(self, timestamps: pa.Array, headers: pa.Array, field: Times | None) -> tuple[pa.Array, pa.Array | None]:
+        """Returns event times as int64 milliseconds UTC, and which lack a zone (None: none does).
 
-    `timestamps` int64 milliseconds (-1 or null: none), `values` binary.
-    """
-    if not time_of.in_payload:
-        return valid_or_null(timestamps)
-    found = json_fields(values, time_of.path, unit=time_of.unit).time
-    assert found is not None  # it was asked for
-    return valid_or_null(found)
+        A time is null if a record has none, or one before 1970.
+
+        timestamps   int64 milliseconds (-1 or null: none)
+        headers      as in the batches of `teacup.kafka.read.range_reader`; looked at if the time is in one
+        field        what the values have at the path; None if the time is not there
+        """
+        if not self.in_payload:
+            return valid_or_null(timestamps), None
+        written = field
+        if written is None:
+            written = times_of(text_of(last_header(headers, self.path.removeprefix(HEADER))), self.unit)
+        times, zoneless = written.in_zone(self.zone)
+        return valid_or_null(times), zoneless
+
+
+def event_times(time_of: TimeOf, timestamps: pa.Array, values: pa.Array, headers: pa.Array) -> pa.Array:
+    """Returns event times of a batch as `TimeOf.times`; `values` binary."""
+    field = None if time_of.field is None else json_fields(values, time_of.field, unit=time_of.unit).time
+    return time_of.times(timestamps, headers, field)[0]
 
 
 def ceilings(timestamps: pa.Array, timestamp_types: pa.Array, ceiling_ms: int, skew_ms: int) -> pa.Array:
@@ -139,8 +164,11 @@ def valid_or_null(times: pa.Array) -> pa.Array:
     return pc.if_else(pc.less(times, 0), pa.scalar(None, pa.int64()), times)
 
 
-HEADER = "header:"
 MOST_PARTS = 16
+
+
+def _is_header(part: str) -> bool:
+    return part.startswith(HEADER) and part != HEADER
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,7 +181,7 @@ class KeyOf:
         if not 1 <= len(self.parts) <= MOST_PARTS:
             raise ConfigError(f"a key of {len(self.parts)} parts is not allowed; give 1 to {MOST_PARTS}")
         for part in self.parts:
-            if part != KAFKA and not PATH.fullmatch(part) and not re.fullmatch(f"{HEADER}.+", part, re.DOTALL):
+            if part != KAFKA and not PATH.fullmatch(part) and not _is_header(part):
                 raise ConfigError(
                     f"{part!r} is not allowed as a key; give 'kafka', the JSON path of a field as '$.user.id', "
                     "'header:NAME', or a list of these"
@@ -232,7 +260,7 @@ class Projection:
     def __post_init__(self) -> None:
         for part in self.parts:
             field = PATH.fullmatch(part) and "[" not in part
-            if part not in (WHOLE, KAFKA) and not field and not re.fullmatch(f"{HEADER}.+", part, re.DOTALL):
+            if part not in (WHOLE, KAFKA) and not field and not _is_header(part):
                 raise ConfigError(
                     f"{part!r} cannot be kept; give '$' (the whole value), the JSON path of a field outside arrays as "
                     "'$.user.id', 'header:NAME' or 'kafka' (Kafka's key)"

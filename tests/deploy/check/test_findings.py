@@ -125,6 +125,20 @@ def test_times(facts: SideFacts, level: Level, text: str) -> None:
     assert text in finding.text
 
 
+def test_texts_without_a_zone_are_named_with_the_key_to_set() -> None:
+    """Also if only some are, whether they become dead letters or stop the job."""
+    (all_,) = of_times(SIDE, side(None, None, zoneless=2), None)
+    (some,) = of_times(SIDE, side(NOW_MS, None, zoneless=1), None)
+    (stops,) = of_times(SIDE, without_topic(side(NOW_MS, None, zoneless=1)), None)
+
+    assert all_.text.endswith(
+        "2 of them are texts without a zone (no_zone): set `left.time_zone` to UTC, or to the zone that they mean, "
+        "such as Europe/Berlin"
+    )
+    assert "1 of them are texts without a zone (no_zone): dead letters; set `left.time_zone` to UTC" in some.text
+    assert "would stop the job; set `left.time_zone` to UTC, or to" in stops.text
+
+
 def test_times_in_a_wrong_unit() -> None:
     """Milliseconds taken for seconds are far in the future. Kafka's own times have no unit."""
     payload = replace(SIDE, time="$.at", time_unit="s", format="json")

@@ -44,6 +44,7 @@ OTHER: dict[str, Any] = {
     "registry": {"url": "http://two:8081"},
     "time": "kafka",
     "time_unit": "us",
+    "time_zone": "UTC",
     "tombstones": "skip",
     "keep": ["header:kept"],
     "format": "json",

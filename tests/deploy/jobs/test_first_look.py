@@ -116,6 +116,19 @@ def test_a_side_without_any_key_or_time_does_not_start(job: Make, kafka: dict[st
         first_look(made, None, accept=True)
 
 
+def test_times_without_a_zone_do_not_start_and_the_key_to_set_is_named(job: Make, kafka: dict[str, str]) -> None:
+    """With the zone that they mean they are times."""
+    made = job()
+    for topic in (made.spec.left.topic, made.spec.right.topic):
+        produce(kafka, topic, [Put(0, b"k", wall_ms(), b'{"at": "2026-01-31T12:00:00"}')] * 60)
+    timed = replace(made.spec.left, time="$.at", format="json")
+
+    with pytest.raises(SampleUnusable, match=r"texts without a zone \(no_zone\): set `left.time_zone` to UTC"):
+        first_look(replace(made, spec=replace(made.spec, left=timed)), None)
+
+    first_look(replace(made, spec=replace(made.spec, left=replace(timed, time_zone="Asia/Tokyo"))), None)
+
+
 @pytest.mark.parametrize("side", ["left", "right"])
 def test_times_of_around_1970_that_are_of_today_in_another_unit_are_refused(
     job: Make, kafka: dict[str, str], side: str

@@ -93,6 +93,20 @@ def test_times_in_the_payload():
     }
 
 
+def test_a_text_without_a_zone_is_the_reason_unless_its_side_has_one():
+    """In a value, and in a header; what cannot be read at all is the reason before it."""
+    values = [b'{"at": "1970-01-01T01:00:00.050"}', b'{"at": "1970-01-01T00:00:00.060Z"}', b'{"at": "1970"', b"{}"]
+    side = {"topic": "t", "time": "$.at", "format": Format.JSON}
+
+    without, berlin = (taken([1] * 4, values, side=Side(**side, time_zone=zone)) for zone in (None, "Europe/Berlin"))
+    in_header = taken([1], side=Side(topic="t", time="header:h"))
+
+    assert (without.records["time"].to_list(), berlin.records["time"].to_list()) == ([60], [50, 60])
+    assert reasons(without) == {10: "no_zone", 12: "invalid_json", 13: "no_time"}
+    assert reasons(berlin) == {12: "invalid_json", 13: "no_time"}
+    assert in_header.records["time"].to_list() == [1]
+
+
 @pytest.mark.parametrize(
     ("form", "expected"),
     [

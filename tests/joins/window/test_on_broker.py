@@ -13,6 +13,7 @@ from joins.plan.start.copartition import with_path
 from joins.spec import Format, Policy, Side
 from joins.testing import oracle
 from teacup.base.now import wall_ms
+from teacup.base.times import iso
 from tests.support.driving import Driven, StoppedClock
 from tests.support.making import changed, joined
 from tests.support.sparkjoin import Put, drained, history, produce, run_of_all
@@ -254,6 +255,34 @@ def test_times_in_the_payload(join, clock, tmp_path, topic_factory):
     assert len(run.results()) == 100
     assert all(r.outcome == "matched" and r.left_offset == r.right_offset for r in run.results())
     assert sorted(r["reason"] for r in run.about("dead_letter")) == ["invalid_json", "no_time"]
+
+
+def test_times_in_headers_and_without_a_zone(join, clock, tmp_path, topic_factory):
+    """CloudEvents in binary mode, joined with texts of one city; one of them has no time."""
+    start = clock.now_ms - 600_000
+    left = Side(topic=topic_factory(prefix="left"), time="header:ce_time", disorder_ms=300)
+    right = Side(
+        topic=topic_factory(prefix="right"), time="$.at", format="json", time_zone="Asia/Tokyo", disorder_ms=300
+    )
+    spec = changed(join(max_records=60), left=left, right=right)
+
+    def there(i: int) -> bytes:
+        return iso(start + i * 100 + 9 * 3_600_000).removesuffix("Z").encode()
+
+    put(
+        spec,
+        [Put(0, b"k%d" % i, wall_ms(), None, (("ce_time", iso(start + i * 100).lower().encode()),)) for i in range(50)],
+        [
+            *(Put(0, b"k%d" % i, wall_ms(), b'{"at": "%s"}' % there(i)) for i in range(50)),
+            Put(0, b"b", wall_ms(), b"{}"),
+        ],
+    )
+
+    run = Driven(spec, tmp_path).drain()
+
+    assert [r.outcome for r in run.results()] == ["matched"] * 50
+    assert all(r.left_offset == r.right_offset for r in run.results())
+    assert [r["reason"] for r in run.about("dead_letter")] == ["no_time"]
 
 
 def test_a_restart_continues_from_the_checkpoint(spark, join, tmp_path):

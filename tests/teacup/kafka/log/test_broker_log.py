@@ -131,15 +131,19 @@ def test_an_aborted_record_does_not_answer(
     assert answers == {0: TimeAnswer(3, BASE_MS + 50, True)}
 
 
-def test_times_in_the_payload_are_searched(kafka: dict[str, str], topic_factory: TopicFactory) -> None:
+@pytest.mark.parametrize("time", ["$.at", "header:at"])
+def test_times_in_values_and_headers_are_searched(
+    kafka: dict[str, str], topic_factory: TopicFactory, time: str
+) -> None:
     """Records without a time are skipped; the margin is subtracted from the time to find."""
     topic = topic_factory(2)
     writer = TopicWriter(kafka)
     values = [b"no json" if i % 3 == 0 else json.dumps({"at": BASE_MS + i}).encode() for i in range(300)]
-    writer.write(topic, None, values, partitions=[0] * 300)
+    headers = [[("at", b"soon" if i % 3 == 0 else b"%d" % (BASE_MS + i))] for i in range(300)]
+    writer.write(topic, None, values, headers, partitions=[0] * 300)
     writer.write(topic, None, [b"no json"] * 50, partitions=[1] * 50)
     writer.flush()
-    log = BrokerLog(topic, kafka, TimeOf("$.at"))
+    log = BrokerLog(topic, kafka, TimeOf(time))
 
     answers = log.first_at_or_after(
         {0: TimeQuery(BASE_MS + 210, 0, 300, 9), 1: TimeQuery(BASE_MS, 0, 50, 0)}, CEILING_MS

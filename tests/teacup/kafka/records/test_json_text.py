@@ -167,7 +167,7 @@ def test_fields_are_those_of_strict_json_only() -> None:
 
     assert found.json.to_pylist() == [False, False, True, True, False, True]
     assert found.time is not None
-    assert found.time.to_pylist() == [None, None, 5, 5, None, None]
+    assert found.time.utc.to_pylist() == [None, None, 5, 5, None, None]
     assert found.keys[0].to_pylist() == [None, None, "a", None, None, None]
     assert found.odd.to_pylist() == [False, False, False, True, False, False]
     assert found.kept is not None

@@ -11,9 +11,10 @@ from hypothesis import strategies as st
 
 from teacup.base.times import UNLIMITED_MS
 from teacup.kafka.errors import ConfigError
-from teacup.kafka.records.json_fields import TimeUnit
 from teacup.kafka.records.record import TimeOf, ceilings, event_times, typical, valid
+from teacup.kafka.records.written_times import TimeUnit
 
+NO_HEADERS = pa.nulls(0, pa.null())  # not looked at
 PAYLOAD = TimeOf("$.event.time")
 
 
@@ -23,13 +24,13 @@ def values(*times: object) -> pa.Array:
 
 
 def payload_times(column: pa.Array) -> list[int | None]:
-    found: list[int | None] = event_times(PAYLOAD, pa.nulls(len(column), pa.int64()), column).to_pylist()
+    found: list[int | None] = event_times(PAYLOAD, pa.nulls(len(column), pa.int64()), column, NO_HEADERS).to_pylist()
     return found
 
 
 def test_kafka_time_is_the_timestamp_where_there_is_one() -> None:
     """-1 is Kafka's "none"."""
-    times = event_times(TimeOf(), pa.array([5, -1, None], pa.int64()), pa.array([b"a", b"b", b"c"]))
+    times = event_times(TimeOf(), pa.array([5, -1, None], pa.int64()), pa.array([b"a", b"b", b"c"]), NO_HEADERS)
 
     assert times.to_pylist() == [5, None, None]
 
@@ -48,8 +49,8 @@ PAYLOAD_TIMES: list[tuple[object, int | None]] = [
     ("2026-01-31T12:00:00", None),
     ("2026-02-31T12:00:00Z", None),
     ("yesterday", None),
-    ("1700000000123", None),
-    (1.5, None),
+    ("1700000000123", 1_700_000_000_123),
+    (1.5, 1),
     (10**20, None),
     (True, None),
     (None, None),
@@ -82,7 +83,7 @@ UNITS: list[tuple[str, object, int | None]] = [
     ("s", 10**17, None),
     ("s", "2026-01-31T12:00:00Z", 1_769_860_800_000),
     ("us", 1_700_000_000_123_999, 1_700_000_000_123),
-    ("us", 1.5, None),
+    ("us", 1500.5, 1),
     ("us", 999, 0),
     ("us", -5, None),
     ("us", -(2**63), None),
@@ -93,7 +94,7 @@ UNITS: list[tuple[str, object, int | None]] = [
 def test_a_number_counts_its_unit() -> None:
     """A text says itself what it means."""
     for unit, number, meant in UNITS:
-        found = event_times(TimeOf("$.event.time", TimeUnit(unit)), pa.nulls(1, pa.int64()), values(number))
+        found = event_times(TimeOf("$.event.time", TimeUnit(unit)), pa.nulls(1, pa.int64()), values(number), NO_HEADERS)
 
         assert found.to_pylist() == [meant], (unit, number)
 
