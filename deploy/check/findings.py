@@ -258,11 +258,12 @@ def of_retention(facts: TopicFacts, needed_ms: int, why: str, *, must_keep: bool
 def of_times(side: Side, facts: SideFacts, idle: Idle | None) -> Iterator[Finding]:
     """Says whether the event times of a sample are plausible. `idle` is the join's; None if it does not matter."""
     what, sample = f"{facts.name}.time", facts.sample
-    if not sample.records:
-        yield warning(what, f"{side.topic!r} has no records yet: keys and times were not looked at")
-        return
-    if sample.tombstones and side.tombstones != "skip":
+    if sample.tombstones:
         yield _of_tombstones(side, facts)
+    if not sample.records:
+        which = "no sampled record with a value" if sample.tombstones else "no records yet"
+        yield warning(what, f"{side.topic!r} has {which}: keys and times were not looked at")
+        return
     times = sample.valid_times
     if not times:
         unit = unit_of(side, sample.future_ms, facts.now_ms)
@@ -307,7 +308,10 @@ def _zoneless(sample: Sample) -> str:
 
 def _of_tombstones(side: Side, facts: SideFacts) -> Finding:
     what, sample = f"{facts.name}.tombstones", facts.sample
-    text = f"{sample.tombstones} of {sample.records} sampled records have no value, as Debezium writes after deletes"
+    text = "sampled records have no value, as Debezium writes after deletes"
+    if side.tombstones == "skip":
+        return ok(what, f"{sample.tombstones} {text}: they are skipped, and counted as such")
+    text = f"{sample.tombstones} of {sample.records} {text}"
     if side.tombstones is None and not side.payload_time:
         return warning(what, f"{text}: they are joined like others; if they are deletes, set `{what}: skip`")
     return dead_letters(what, text, facts, f"set `{what}: skip`")

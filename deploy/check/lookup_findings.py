@@ -131,12 +131,12 @@ def of_window(spec: JoinSpec, retained_from_ms: int, unread: Sample) -> Iterator
     )
 
 
-def of_stored_keys(namespace: str, asked: int, found: int) -> Iterator[Finding]:
-    """Says whether the store knows any key of the next left records."""
+def of_stored_keys(namespace: str, asked: int, found: int, records: int) -> Iterator[Finding]:
+    """Says whether the store knows any key of the next left records, of which so many have one."""
     text = f"of {asked} keys of the next left records {found} are stored in namespace {namespace!r}"
     if found:
         yield ok("storage.keys", text)
-    elif asked >= ENOUGH:
+    elif records >= ENOUGH:
         yield warning(
             "storage.keys",
             f"{text}: perhaps their right records are not fed yet; otherwise feeder and join have different keys "
@@ -176,7 +176,7 @@ def _keys(
     """Looks up the join's next keys in the same way as the join."""
     keys = list(unread.distinct_keys)
     right = read_right(spec, client, pl.Series(keys or [_A_KEY], dtype=pl.Binary), namespace.generation)
-    yield from of_stored_keys(namespace.name, len(keys), right["key"].n_unique())
+    yield from of_stored_keys(namespace.name, len(keys), right["key"].n_unique(), unread.keyed)
 
 
 def _writable(spec: FeedSpec, client: StorageClient) -> Generator[Finding, None, None]:

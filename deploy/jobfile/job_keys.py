@@ -29,6 +29,7 @@ from deploy.jobfile.values import (
     SparkProperties,
     Start,
     TimePath,
+    TimeZone,
     Topic,
     of,
 )
@@ -247,7 +248,7 @@ class SideKeys(Keys):
         "`header:NAME`, to a number since the epoch or an ISO-8601 text"
     )
     time_unit: TimeUnit = of(Side).time_unit("what a number under `time` counts since the epoch: `ms`, `s` or `us`")
-    time_zone: str | None = of(Side).time_zone(
+    time_zone: TimeZone | None = of(Side).time_zone(
         "zone of texts under `time` that have none: `UTC`, or a name of the IANA database (`Europe/Berlin`); null: "
         "such a record is a dead letter (`no_zone`)"
     )

@@ -33,8 +33,9 @@ class MatchKeys(Keys):
     before_ms: Duration = of(Right).before_ms("how much older than left a right record may be, both ends included")
     after_ms: Duration = of(Right).after_ms("how much newer than left a right record may be; left waits that long")
     policy: Policy = of(Right).policy(
-        "which of several matches: nearest in time, first or last give one row per left record; all gives "
-        "one row per pair"
+        "which of several matches: nearest in time (of two equally near ones the earlier), first or last "
+        "give one row per left record; all gives one row per pair. Of equal times the lower partition and offset is "
+        "before the higher: `nearest` and `first` take it, `last` takes the other"
     )
     type: JoinType = of(Right).type(
         "which rows are written: `left` each left record, matched or not; `inner` matched ones; `semi` "

@@ -25,6 +25,7 @@ from teacup.base.fields import INT64_MAX, Between, Rule, Spelling, declared, rul
 from teacup.base.times import millis_of, written
 from teacup.kafka.errors import ConfigError
 from teacup.kafka.records.record import KeyOf, Projection
+from teacup.kafka.records.written_times import is_zone
 from teacup.spark import conf
 
 _KEY_PART = r"^(kafka|\$.+|header:.+)$"
@@ -96,6 +97,13 @@ def start_at(value: object) -> str | int:
     if begin_ms < 0:
         raise ValueError("give a time since 1970")
     return begin_ms
+
+
+def time_zone(value: str) -> str:
+    """Returns the name of a zone."""
+    if not is_zone(value):
+        raise ValueError("give UTC, or a name of the IANA database such as Europe/Berlin")
+    return value
 
 
 def time_path(value: str) -> str:
@@ -204,5 +212,6 @@ Selected = Annotated[
     ),
 ]
 TimePath = Annotated[str, AfterValidator(time_path)]
+TimeZone = Annotated[str, AfterValidator(time_zone)]
 KafkaProperties = Annotated[Properties, AfterValidator(with_brokers)]
 SparkProperties = Annotated[Properties, AfterValidator(spark_properties)]

@@ -82,13 +82,14 @@ _STEPS_MS = ((1_000, 100), (10_000, 1_000), (60_000, 5_000), (600_000, 60_000), 
 _PART = r"\d+(?:\.\d+)?\s*(?:ms|s|m|h|d)"
 DURATION = rf"^\s*{_PART}(?:\s+{_PART})*\s*$|^0$"
 _HOW_LONG = "give a duration with its unit: 250ms, 10s, 1m 30s, 2h, 7d"
+_NEGATIVE = "a duration is not negative; give 0 or more, such as 10s"
 
 
 def duration_ms(value: object) -> int:
     """Returns the milliseconds of `1m 30s`: 90000. Raises `ValueError` if it is not a duration or has no unit."""
     text = str(value) if isinstance(value, int | str) and not isinstance(value, bool) else ""
     if not re.match(DURATION, text):
-        raise ValueError(_HOW_LONG)
+        raise ValueError(_NEGATIVE if re.match(DURATION, text.strip().removeprefix("-")) else _HOW_LONG)
     parts = re.findall(r"(\d+(?:\.\d+)?)\s*(ms|s|m|h|d)", text)
     total = sum(float(number) * _UNITS_MS[unit] for number, unit in parts)
     if total > LONGEST_MS:

@@ -1,8 +1,9 @@
 """Samples some records of both topics before a join starts: their join keys and event times.
 
 Left's newest records are compared with the right records of the same time, which they may match. If only a small part
-of right was sampled, a lack of common keys means nothing. So samples are compared only if at least `ENOUGH` common keys
-would be expected, supposing that every left key has a match.
+of right was sampled, a lack of common keys means nothing. So samples are compared only if at least `ENOUGH` left
+records would be expected to find their key, supposing that each has a match. Records count, not distinct keys: ten keys
+in fifty records tell as much as fifty.
 
 If none of a side's newest records has a key, or none has a time, the records that the join would read first are sampled
 too. If none of these has one either, a new checkpoint does not start (`check_usable`): a mistyped path would produce
@@ -13,7 +14,7 @@ checkpoint does not start either if a side's times lie around 1970, but around t
 from __future__ import annotations
 
 import logging
-from collections.abc import Mapping, Sequence, Sized
+from collections.abc import Collection, Mapping, Sequence, Sized
 from contextlib import closing
 from dataclasses import dataclass, field, replace
 from enum import Enum
@@ -33,6 +34,8 @@ from teacup.kafka.headers import NO_ZONE
 from teacup.kafka.log.point_reader import PointReader, Record
 from teacup.kafka.log.topic_log import TopicLog
 from teacup.kafka.read.fetch import SCHEMA
+from teacup.kafka.records.framed import schema_ids
+from teacup.kafka.records.json_text import decoded
 from teacup.kafka.records.written_times import TimeUnit
 
 log = logging.getLogger("teacup.joins.plan.start.startup_sample")
@@ -57,6 +60,8 @@ Spans = Mapping[int, tuple[int, int]]
 @dataclass(frozen=True, slots=True)
 class Sample:
     """Some records of one topic, by partition and in offset order.
+
+    Tombstones that their side skips are only counted.
 
     keys        join keys; None where a record has none
     times       event times; None where a record has no valid time
@@ -89,6 +94,11 @@ class Sample:
     def distinct_keys(self) -> dict[bytes, None]:
         """The distinct keys, in the order in which they were found."""
         return {key: None for some in self.keys.values() for key in some if key is not None}
+
+    @property
+    def keyed(self) -> int:
+        """The number of records with a key."""
+        return sum(map(len, self.given_keys.values()))
 
     @property
     def given_keys(self) -> dict[int, list[bytes]]:
@@ -217,14 +227,36 @@ def nothing_in_common(spec: JoinSpec, left: Sample, right: Sample) -> str | None
                 f"none of {found.records} sampled records of {name} {side.topic!r} has a join key at "
                 f"{str(side.key_of)!r}: they match nothing; correct {name}.key"
             )
-    if not theirs or ours.keys() & theirs.keys() or len(ours) * right.share < ENOUGH:
+    if not theirs or ours.keys() & theirs.keys() or left.keyed * right.share < ENOUGH:
         return None
+    why = _framing(ours, theirs) or "If they name different things, nothing will match"
     return (
-        f"no key of left occurs in right: {len(ours)} keys of left {spec.left.topic!r}, such as {next(iter(ours))!r}, "
-        f"and {len(theirs)} keys of right {spec.right.topic!r} of the same time, such as {next(iter(theirs))!r}. "
-        "If they name different things, nothing will match: say where the join key is, with `left.key` or `right.key` "
+        f"no key of left occurs in right: {len(ours)} keys of left {spec.left.topic!r}, such as "
+        f"{_shown(next(iter(ours)))}, and {len(theirs)} keys of right {spec.right.topic!r} of the same time, such as "
+        f"{_shown(next(iter(theirs)))}. {why}: say where the join key is, with `left.key` or `right.key` "
         "(a field `$.path`, `header:NAME`)"
     )
+
+
+def _framing(ours: Collection[bytes], theirs: Collection[bytes]) -> str | None:
+    """Says that keys are framed by a schema registry's serializer, if they are."""
+    framed = [
+        f"{name}'s by schema id {' and '.join(map(str, sorted(ids)))}"
+        for name, keys in (("left", ours), ("right", theirs))
+        if -1 not in (ids := {*schema_ids(pa.array(keys, pa.binary())).tolist()})
+    ]
+    if not framed:
+        return None
+    return (
+        "Their first byte is the magic byte 0 of a schema registry's serializer, and a schema id follows "
+        f"({', '.join(framed)}): keys are compared byte by byte, so the same key under two schemas does not match"
+    )
+
+
+def _shown(key: bytes) -> str:
+    """Returns a key for people: text, or bytes if it is not text."""
+    text = decoded(key)
+    return repr(key if text is None else text)
 
 
 def common_keys(left: Sample, right: Sample) -> int:
@@ -290,12 +322,13 @@ def sample_of(
     tombstones = timed = zoneless = 0
     decode = decoder(side, registry)
     for p, some in records.items():
+        tombstones += sum(record.value is None for record in some)
+        some = [record for record in some if record.value is not None] if side.tombstones == "skip" else some
         batch = _batch(some) if decode is None else decode(_batch(some))
         found = find(side, batch)
         keys[p] = (batch.column("key") if found.keys is None else found.keys).to_pylist()
         times[p] = [at if at is not None and at <= ceiling_ms else None for at in found.times.to_pylist()]
         ahead += [at for at in found.times.to_pylist() if at is not None and at > ceiling_ms]
-        tombstones += sum(record.value is None for record in some)
         timed += len(found.times) - found.times.null_count
         zoneless += 0 if found.reasons is None else int((found.reasons == NO_ZONE).sum())
     middle = sorted(ahead)[len(ahead) // 2] if ahead else None

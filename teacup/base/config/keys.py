@@ -12,7 +12,7 @@ import difflib
 import json
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Annotated, Any, get_args
+from typing import Annotated, Any, get_args, get_origin
 
 from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field, ValidationError, WithJsonSchema
 from pydantic_core import ErrorDetails, InitErrorDetails, PydanticCustomError
@@ -225,6 +225,17 @@ def most_similar(unknown: str, allowed: Sequence[str]) -> str | None:
     return next(iter(difflib.get_close_matches(unknown, allowed, 1)), None)
 
 
+def _places_of(model: type[BaseModel], key: str, *outer: str) -> Iterator[str]:
+    """Yields where a file may have this key, as people write it. Items of lists are left out."""
+    for name in meanings(model):
+        field = _field(model, name)
+        if name == key:
+            yield dotted((*outer, name))
+        if get_origin(field) not in (list, tuple):
+            for inner in models_in(field):
+                yield from _places_of(inner, key, *outer, name)
+
+
 def _has_inner(outer: ErrorDetails, parts: list[ErrorDetails]) -> bool:
     depth = len(outer["loc"])
     return any(len(part["loc"]) > depth and part["loc"][:depth] == outer["loc"] for part in parts)
@@ -238,7 +249,10 @@ def _problem(model: type[BaseModel], raw: Mapping[str, Any], error: ErrorDetails
         text = meaning.get(str(where[-1]))
         return where, "is missing" + (f"; it is: {text}" if text else "")
     if kind == "extra_forbidden":
-        return where, f"unknown key; {instead(str(where[-1]), [] if outer is None else list(meanings(outer)))}"
+        unknown, places = str(where[-1]), list(_places_of(model, str(where[-1])))
+        if places:
+            return where, f"unknown key; did you mean {' or '.join(places)}?"
+        return where, f"unknown key; {instead(unknown, [] if outer is None else list(meanings(outer)))}"
     if kind in ("model_type", "dict_type", "model_attributes_type"):
         keys = f" with {', '.join(meanings(inner))}" if inner else " of names to values"
         return where, f"give a mapping{keys}; this is {_kind_of(_found(raw, where)[1])}"

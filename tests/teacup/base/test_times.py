@@ -84,7 +84,8 @@ def test_a_text_is_a_duration(text: str, milliseconds: int) -> None:
     [
         (10, "give a duration with its unit"),
         (True, "give a duration with its unit"),
-        ("-1s", "give a duration with its unit"),
+        ("-1s", "a duration is not negative; give 0 or more"),
+        ("-1", "give a duration with its unit"),
         ("1s30ms", "give a duration with its unit"),
         ("0.5ms", "give whole milliseconds"),
         ("3651d", "give at most 3650d"),

@@ -24,9 +24,44 @@ def test_keys_that_name_different_things_are_shown():
     warning = nothing_in_common(SPEC, sample(named(b"user", 50)), sample(named(b"imp", 500)))
 
     assert warning is not None
-    assert "50 keys of left 'clicks', such as b'user-0'" in warning
-    assert "such as b'imp-0'" in warning
+    assert "50 keys of left 'clicks', such as 'user-0'" in warning
+    assert "such as 'imp-0'. If they name different things" in warning
     assert "`left.key` or `right.key`" in warning
+
+
+def test_records_count_and_not_their_keys():
+    """Ten keys in fifty records on each side; fewer records than are enough tell nothing."""
+    warning = nothing_in_common(SPEC, sample(named(b"a", 10) * 5), sample(named(b"b", 10) * 5))
+
+    assert warning is not None
+    assert "10 keys of left 'clicks', such as 'a-0', and 10 keys of right" in warning
+    assert nothing_in_common(SPEC, sample(named(b"a", 1) * 19), sample(named(b"b", 10))) is None
+
+
+def test_keys_that_a_registrys_serializer_framed_are_named():
+    """The same keys under two schemas, or on one side only."""
+    ours, theirs = ([b"\0\0\0\0%c%s" % (id_, key) for key in named(b"k", 10)] * 5 for id_ in (7, 8))
+
+    both = nothing_in_common(SPEC, sample(ours), sample(theirs))
+    one = nothing_in_common(SPEC, sample(ours), sample(named(b"k", 50)))
+
+    assert both is not None
+    assert "magic byte 0 of a schema registry's serializer" in both
+    assert "(left's by schema id 7, right's by schema id 8)" in both
+    assert one is not None
+    assert "(left's by schema id 7)" in one
+
+
+def test_skipped_tombstones_are_counted_and_not_sampled():
+    """They have no time, and no key in their value; a side that does not skip them reads them like others."""
+    records = [Record(0, i, 5, 1, b"k", value) for i, value in enumerate([b'{"at": 7}', None, None])]
+
+    def found(tombstones):
+        side = Side(topic="t", time="$.at", format="json", tombstones=tombstones)
+        return sample_of(side, {}, {0: records}, 3, 5_000)
+
+    assert (found("skip").times, found("skip").tombstones) == ({0: [7]}, 2)
+    assert (found(None).times, found(None).tombstones) == ({0: [7, None, None]}, 2)
 
 
 def test_one_common_key_is_enough():
