@@ -95,7 +95,7 @@ def test_several_errors_are_reported_at_once(check: Check, kafka: dict[str, str]
         in found["ok partitions"][0]
     )
     assert "out of order by 9s" in found["warning left.disorder"][0]
-    assert "such as b'user-" in found["warning keys"][0]
+    assert "such as 'user-" in found["warning keys"][0]
 
 
 def test_the_topics_are_compared_with_the_checkpoint(kafka: dict[str, str], topic_factory: TopicFactory) -> None:

@@ -84,7 +84,7 @@ def test_keys_of_other_things_are_shown(job: Make, kafka: dict[str, str], caplog
 
     (warning,) = said(caplog)
     assert "no key of left occurs in right: 60" in warning
-    assert "such as b'user-" in warning
+    assert "such as 'user-" in warning
     assert "such as b'imp-" in warning
 
 
