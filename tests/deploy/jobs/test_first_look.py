@@ -85,7 +85,7 @@ def test_keys_of_other_things_are_shown(job: Make, kafka: dict[str, str], caplog
     (warning,) = said(caplog)
     assert "no key of left occurs in right: 60" in warning
     assert "such as 'user-" in warning
-    assert "such as b'imp-" in warning
+    assert "such as 'imp-" in warning
 
 
 def test_what_stops_the_join_is_said_at_once(job: Make) -> None:
