@@ -82,19 +82,20 @@ class Backlog:
 
     def _look(self, logs: dict[str, BrokerLog]) -> None:
         positions = self._positions()
-        left = dict.fromkeys((topic for topic, _ in positions), 0)
+        left: dict[str, dict[int, int]] = {topic: {} for topic, _ in positions}
         for topic in {*self._topics, *left} - logs.keys():
             logs[topic] = BrokerLog(topic, self._kafka, tried_for_s=_ANSWERED_WITHIN_S)
         found = stable_ends(logs.values())
         for topic, ends in ((topic, found[topic]) for topic in left):
             starts = {} if all((topic, p) in positions for p in ends) else logs[topic].ends()
-            left[topic] = sum(
-                max(end - (positions[topic, p] if (topic, p) in positions else starts[p].start), 0)
+            left[topic] = {
+                p: max(end - (positions[topic, p] if (topic, p) in positions else starts[p].start), 0)
                 for p, end in ends.items()
-            )
+            }
         if left:
-            self._pace.see(time.monotonic(), sum(left.values()))
-            self.lag = TopicLag(wall_ms(), left, self._pace.through_in_s())
+            records = {topic: sum(by.values()) for topic, by in left.items()}
+            self._pace.see(time.monotonic(), sum(records.values()))
+            self.lag = TopicLag(wall_ms(), records, self._pace.through_in_s(), left)
 
 
 class Pace:

@@ -18,11 +18,13 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
+import numpy as np
+
 from deploy.watch import measures
 from deploy.watch.concerns import Told
 from deploy.watch.hour.wait_curve import BatchWaits, WaitCurve
 from deploy.watch.life.follower import Follower
-from deploy.watch.life.moment import JobState
+from deploy.watch.life.moment import JobState, TopicLag
 from deploy.watch.life.rule import MISSING, Life, Progress, State, progress
 from deploy.watch.listener import About, Quiet, Report
 from deploy.watch.measures import Measured
@@ -37,6 +39,8 @@ WORK_AHEAD_MS = 10_000
 """The job counts as catching up if more is left than it has read in this time."""
 OF_JOINS = 60
 """Multiplier of that limit for joins, where left waits for right, for minutes if `after` is large."""
+ROWS_OF_LAG = 16
+"""The number of partitions shown, those with the most unread records."""
 SHOWN = 12
 """The number of warnings shown, newest first."""
 
@@ -55,7 +59,9 @@ FIGURES: Mapping[str, Together] = {
         ("late_left", "late_right", "unjoined", "dead_letter", "dropped", "stored", "written"), Together.SUM
     ),
     **dict.fromkeys(("left_ms", "right_ms", "newest_ms", "window_records", "window_bytes", "known"), Together.LAST),
-    **dict.fromkeys(("longest", "behind_ms", "latency_ms", "disorder_left", "disorder_right"), Together.LARGEST),
+    **dict.fromkeys(
+        ("longest", "behind_ms", "latency_ms", "latency_p99_ms", "disorder_left", "disorder_right"), Together.LARGEST
+    ),
 }
 """Every figure that a bin may have."""
 
@@ -83,14 +89,19 @@ def figures(report: Report, said: Mapping[str, Any]) -> dict[str, float]:
     if (dead := _mapping(said.get("dead"))) or (dead := _mapping(said.get("refused"))):
         found["dead_letter"] = (found["dead_letter"] or 0) + sum(dead.values())
     if (waits := getattr(report, "waits", None)) is not None:
-        found["latency_ms"] = latency_ms(waits, said.get("at_ms"))
+        found |= latencies(waits, said.get("at_ms"))
     return {name: value for name, value in found.items() if value is not None}
 
 
-def latency_ms(waits: BatchWaits, at_ms: int | None) -> int | None:
-    """Returns how long after left's time a row was there: the median of the sampled matched rows."""
-    times = sorted(pair[0] for sample in waits.samples for pair in sample.pairs)
-    return at_ms - times[len(times) // 2] if times and at_ms is not None and waits.follows else None
+def latencies(waits: BatchWaits, at_ms: int | None) -> dict[str, float | None]:
+    """Returns how long after left's time rows were there, of the sampled matched rows: half of them, and 99 %."""
+    pairs = [pair for sample in waits.samples for pair in sample.pairs]
+    if not pairs or at_ms is None or not waits.follows:
+        return {}
+    least_first = np.array(sorted((at_ms - pair[0], pair[4]) for pair in pairs), np.int64)
+    waited_ms, rows = least_first[:, 0], least_first[:, 1].cumsum()
+    half, most = (int(waited_ms[np.searchsorted(rows, share * rows[-1])]) for share in (0.5, 0.99))
+    return {"latency_ms": half, "latency_p99_ms": most}
 
 
 def _mapping(value: Any) -> Mapping[str, Any]:
@@ -274,7 +285,13 @@ class LastHour(Quiet):
                 "step_ms": STEP_MS,
                 **self._how(now_ms),
                 "waiting": waiting and {"reason": waiting.reason, "since_ms": waiting.since_ms, "text": waiting.text},
-                "lag": lag and {"records": lag.total, "topics": dict(lag.records), "through_in_s": lag.through_in_s},
+                "lag": lag
+                and {
+                    "records": lag.total,
+                    "topics": dict(lag.records),
+                    "through_in_s": lag.through_in_s,
+                    "partitions": _most_left(lag),
+                },
                 "last": self._last and {"at_ms": self._last[0], **self._last[1]},
                 "totals": dict(self._totals),
                 "points": _columns(bins),
@@ -302,6 +319,12 @@ class LastHour(Quiet):
     def json(self) -> bytes:
         """Returns the encoded document."""
         return json.dumps(self.document(), separators=(",", ":")).encode()
+
+
+def _most_left(lag: TopicLag) -> list[list[Any]]:
+    """Returns [topic, partition, unread records] of the partitions with the most, at most `ROWS_OF_LAG`."""
+    found = sorted((-left, topic, p) for topic, by in lag.partitions.items() for p, left in by.items())
+    return [[topic, p, -left] for left, topic, p in found[:ROWS_OF_LAG]]
 
 
 def _about(about: About) -> dict[str, Any]:

@@ -38,11 +38,13 @@ class TopicLag:
     at_ms         when the topics were looked at
     records       unread records by topic
     through_in_s  how long reading them all will take; None if unknown, or if they do not become fewer
+    partitions    unread records by topic and partition
     """
 
     at_ms: int
     records: Mapping[str, int]
     through_in_s: float | None = None
+    partitions: Mapping[str, Mapping[int, int]] = field(default_factory=dict)
 
     @property
     def total(self) -> int:

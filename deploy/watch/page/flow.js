@@ -17,8 +17,8 @@ export function parts(job) {
     return {
       boxes: [
         { at: [0, 0], tone: "right", name: "Right", big: per(rates.records), small: topic("right") },
-        { at: [1, 0], tone: "plain", name: "Feeder", big: `${per(rates.stored)}`, small: last.newest_ms ? `newest ${clock(last.newest_ms, false)}${seconds(last.newest_ms)}` : "" },
-        { at: [2, 0], tone: "out", name: "Storage", big: `${count(job.totals.stored ?? 0)} stored`, small: settings.output ?? "" },
+        { at: [1, 0], tone: "plain", name: "Feeder", big: per(rates.records), small: last.newest_ms ? `newest ${clock(last.newest_ms, false)}${seconds(last.newest_ms)}` : "" },
+        { at: [2, 0], tone: "out", name: "Storage", big: per(rates.stored), small: settings.output ?? "" },
       ],
       arrows: [[0, 1, "right", ""], [1, 2, "out", ""]],
     };
@@ -27,7 +27,7 @@ export function parts(job) {
     return {
       boxes: [
         { at: [0, 0], tone: "left", name: "Source", big: per(rates.records), small: topic("source") },
-        { at: [1, 0], tone: "plain", name: "Deduplicate", big: `${number(last.known)} ids known`, small: `${count(job.totals.dropped ?? 0)} duplicates dropped` },
+        { at: [1, 0], tone: "plain", name: "Deduplicate", big: `${number(last.known)} ids known`, small: `${per(rates.dropped)} dropped` },
         { ...output, big: per(rates.written) },
       ],
       arrows: [[0, 1, "left", ""], [1, 2, "out", ""]],
@@ -37,7 +37,7 @@ export function parts(job) {
     return {
       boxes: [
         { at: [0, 0], tone: "left", name: "Input", big: per(rates.records), small: Object.keys(sides).join(", ") },
-        { at: [1, 0], tone: "out", name: "Output", big: `${count(job.totals.records ?? 0)} records`, small: settings.output ?? "" },
+        { at: [1, 0], tone: "out", name: "Output", big: per(rates.unjoined), small: settings.output ?? "" },
       ],
       arrows: [[0, 1, "left", ""]],
     };
@@ -49,8 +49,8 @@ export function parts(job) {
     : { at: [0, 1], tone: "right", name: "Right", big: per(rates.right), small: topic("right"), more: mark("right") };
   const match = { at: [1, 0], tone: "out", name: lookup ? "Look up" : "Match", big: rates.matched === null ? "–" : share(rates.matched), small: "of left matched" };
   const window = { at: [1, 1], tone: "right", name: lookup ? "Storage" : "Window", big: lookup ? "by key" : number(last.window_records), small: lookup || last.window_bytes === undefined ? "right records" : `records, ${bytes(last.window_bytes)}` };
-  const aside = ["unmatched", "unjoined", "dead_letter"].filter(name => job.totals[name]);
-  const side = { at: [2, 1], tone: "plain", name: "Set aside", big: count(aside.filter(name => name !== "unmatched").reduce((sum, name) => sum + job.totals[name], 0)), small: `unjoined ${count(job.totals.unjoined ?? 0)}`, more: `dead letters ${count(job.totals.dead_letter ?? 0)}` };
+  const aside = { unjoined: rates.unjoined ?? 0, dead: rates.dead_letter ?? 0 };
+  const side = { at: [2, 1], tone: "plain", name: "Set aside", big: per(aside.unjoined + aside.dead), small: `unjoined ${per(aside.unjoined)}`, more: `dead letters ${per(aside.dead)}` };
   return {
     boxes: [left, right, match, window, output, side],
     arrows: [[0, 2, "left", ""], [1, 3, "right", ""], [3, 2, "right", "candidates"], [2, 4, "out", "rows"], [3, 5, "plain", lookup ? "" : "expired"]],

@@ -65,8 +65,21 @@ function show(job) {
   showWarnings(job);
   showFlow(known);
   showCharts(known);
+  showPartitions(job);
   showLate(job);
   showWait(job);
+}
+
+function showPartitions({ lag }) {
+  const rows = lag?.partitions ?? [], some = rows.filter(([, , left]) => left);
+  at("partitions").hidden = !rows.length;
+  at("partitions").querySelector("table").hidden = !some.length;
+  at("partitions").querySelector("tbody").replaceChildren(...some.map(([topic, partition, left]) => {
+    const row = document.createElement("tr");
+    for (const [text, kind] of [[topic, ""], [partition, "number"], [count(left), "number"]]) Object.assign(row.insertCell(), { textContent: text, className: kind });
+    return row;
+  }));
+  at("partitions").querySelector(".hint").textContent = some.length ? "" : "Every partition is read to its end.";
 }
 
 // What there is to say about the state, since when it lasts, and until when it will.
@@ -120,10 +133,13 @@ function showFlow(job) {
   const behind = read ? 0 : job.state === "held" && job.marks.left !== null ? job.now_ms - job.marks.left : batch?.behind_ms;
   facts([
     ["Behind now", behind == null ? null : duration(behind)],
-    ["Held by", job.state === "held" ? job.reason.replaceAll("_", " ") : read ? "nobody" : batch?.held_by || null],
+    ["Held by", job.state === "held" ? job.reason.replaceAll("_", " ") : read ? "nobody" : batch?.held_by ? `${batch.held_by}${job.waiting ? ` (${job.waiting.reason.replaceAll("_", " ")})` : ""}` : null],
     ["Left to read", lag ? `${count(lag.records)} records` : null],
     [batch ? `Batch ${batch.number.toLocaleString("en")}` : "Last batch", batch ? `${ago(job.now_ms - batch.at_ms)}, took ${duration((batch.seconds ?? 0) * 1000)}` : "none yet"],
     ["Rows since the start", rows ? `${count(rows)}, ${share((totals.matched ?? 0) / rows)} matched` : null],
+    ["Set aside since the start", totals.unjoined === undefined && totals.dead_letter === undefined ? null : `unjoined ${count(totals.unjoined ?? 0)}, dead letters ${count(totals.dead_letter ?? 0)}`],
+    ["Stored since the start", totals.stored === undefined ? null : count(totals.stored)],
+    ["Duplicates since the start", totals.dropped && job.job.kind === "dedup" ? count(totals.dropped) : null],
     ["Interval", settings.after_ms !== undefined ? `${short(settings.before_ms)} before, ${short(settings.after_ms)} after` : null],
     ["Runs for", duration(job.now_ms - job.begun_ms)],
   ]);
@@ -169,10 +185,14 @@ function showCharts(job) {
     value("rate", `${count(job.rates.records ?? 0)}/s`, sides.length > 1 ? `left ${count(job.rates.left ?? 0)}, right ${count(job.rates.right ?? 0)}` : "");
     draw("rate", "count", sides.map(([name, tone]) => ({ name, tone, values: perSecond(name), area: true })), `Records per second, now ${count(job.rates.records ?? 0)}`);
   }
-  const late = has(points, "latency_ms") ? "latency_ms" : has(points, "behind_ms") ? "behind_ms" : null;
-  if (late) {
-    const values = of(late);
-    value("latency", duration(newest(values)), late === "latency_ms" ? "the middle row of a batch" : "behind the clock");
+  if (has(points, "latency_ms")) {
+    const p50 = of("latency_ms"), p99 = of("latency_p99_ms");
+    value("latency", duration(newest(p50)), `p50; p99 ${duration(newest(p99))}`);
+    draw("latency", "duration", [{ name: "p99", tone: "plain", values: p99 }, { name: "p50", tone: "out", values: p50, area: true }],
+      `Latency, last p50 ${duration(newest(p50))}, p99 ${duration(newest(p99))}`);
+  } else if (has(points, "behind_ms")) {
+    const values = of("behind_ms");
+    value("latency", duration(newest(values)), "behind the clock");
     draw("latency", "duration", [{ name: "latency", tone: "out", values, area: true }], `Latency, last ${duration(newest(values))}`);
   }
   if (has(points, "matched") || has(points, "unmatched")) {

@@ -99,7 +99,8 @@ class MadeUp:
                     waits=self._waited(left, matched),
                 )
             )
-            self.moment(lag=TopicLag(self.now_ms, {"clicks": 12, "impressions": 30}))
+            partitions = {"clicks": {0: 5, 1: 7}, "impressions": {0: 30, 1: 0}}
+            self.moment(lag=TopicLag(self.now_ms, {"clicks": 12, "impressions": 30}, partitions=partitions))
 
     def _waited(self, left: int, matched: int) -> BatchWaits:
         """Right records become readable soon after left's time as a rule, some of them much later."""

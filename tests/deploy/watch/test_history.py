@@ -13,9 +13,11 @@ from hypothesis import strategies as st
 
 from deploy.jobs.dedup import DedupReport
 from deploy.watch.board import Shown
-from deploy.watch.hour.history import FIGURES, KEPT_MS, STEP_MS, Together
+from deploy.watch.hour.history import FIGURES, KEPT_MS, STEP_MS, Together, latencies
+from deploy.watch.hour.wait_curve import BatchWaits
 from deploy.watch.life.moment import JobState, Phase, TopicLag
 from deploy.watch.listener import Listeners
+from joins.read.waits import WaitSample
 from teacup.base.errors import ExitCode
 from tests.deploy.watch.hours import ABOUT, NOON_MS, MadeUp
 
@@ -186,3 +188,17 @@ def test_it_is_told_like_any_listener() -> None:
     assert document["job"]["name"] == ABOUT.name
     assert (document["state"], document["totals"]["records"]) == ("stopped", 5)
     assert set(FIGURES.values()) == set(Together)
+
+
+def test_latency_is_of_half_and_of_nearly_all_rows() -> None:
+    """Of the sampled rows, each as often as it stands for; unknown while a backlog is read."""
+    pairs = [(10_000 - 10 * n, 0, 0, n, 1) for n in range(100)]
+    waits = BatchWaits(0, 0, [WaitSample(0, pairs=pairs)], {}, 100, 100, follows=True)
+
+    found = latencies(waits, 11_000)
+    heavy = latencies(replace(waits, samples=[WaitSample(0, pairs=[*pairs, (5_000, 0, 0, 100, 900)])]), 11_000)
+
+    assert 1_480 <= found["latency_ms"] <= 1_500
+    assert 1_970 <= found["latency_p99_ms"] <= 1_990
+    assert heavy == {"latency_ms": 6_000, "latency_p99_ms": 6_000}
+    assert latencies(replace(waits, follows=False), 11_000) == {}

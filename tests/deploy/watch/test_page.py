@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -161,7 +162,15 @@ def test_every_state_says_what_it_is_and_why(browser: webdriver.Chrome, pages: E
     made.lives(60)
     page = until_state(browser, "live")
     assert (page["says"], page["warnings"]) == ("", [])
-    assert set(page["cards"]) == {"watermarks", "rate", "latency", "matches", "window", "late", "wait"}
+    assert set(page["cards"]) == {"watermarks", "rate", "latency", "matches", "partitions", "window", "late", "wait"}
+
+    assert re.search(r"p50; p99 \d", page["cards"]["latency"])
+    assert re.findall(r"(clicks|impressions)(\d)(\d\d?)", page["cards"]["partitions"]) == [
+        ("impressions", "0", "30"),
+        ("clicks", "1", "7"),
+        ("clicks", "0", "5"),
+    ]
+    assert page["facts"]["Set aside since the start"].startswith("unjoined ")
 
     made.now_ms += 90_000
     made.waits(
@@ -216,7 +225,7 @@ def test_says_when_the_job_does_not_answer(browser: webdriver.Chrome, pages: Exi
                 NOON_MS,
                 900,
             ),
-            "Right 2/s topic; Feeder 1.8/s newest 12:00:00; Storage 55 stored",
+            "Right 2/s topic; Feeder 2/s newest 12:00:00; Storage 1.8/s",
             {"rate", "latency", "late"},
         ),
         (
@@ -234,7 +243,7 @@ def test_says_when_the_job_does_not_answer(browser: webdriver.Chrome, pages: Exi
                     "skipped": 0,
                 },
             ),
-            "Source 2/s topic; Deduplicate 12.3 k ids known 10 duplicates dropped; Output 1.7/s",
+            "Source 2/s topic; Deduplicate 12.3 k ids known 0.33/s dropped; Output 1.7/s",
             {"rate"},
         ),
         (
@@ -242,7 +251,7 @@ def test_says_when_the_job_does_not_answer(browser: webdriver.Chrome, pages: Exi
             SliceReport(
                 7, 0.5, NOON_MS, {"read": 60, "joined": 50, "unjoined": 10, "before_start": 0, "skipped": 0}, {}, {}
             ),
-            "Input 2/s topic; Output 60 records",
+            "Input 2/s topic; Output 0.33/s",
             {"rate"},
         ),
     ],
