@@ -10,7 +10,7 @@ from the log to the records that may go; `BatchReader` puts them together, where
 
 from __future__ import annotations
 
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Generator, Iterator, Mapping
 from contextlib import closing
 from dataclasses import dataclass
 
@@ -22,7 +22,7 @@ from joins.batch.facts import BucketFacts, RangeFacts
 from joins.batch.rules import Limit, expiry, left_limit, right_watermark
 from joins.batch.state import PartitionRange
 from joins.batch.ticket import Ticket
-from joins.read.parse import ParsedBatch, parse
+from joins.read.parse import ParsedBatch, parse, parse_together
 from joins.read.range_gate import RangeGate
 from joins.spec import JoinSpec
 from teacup.base.times import LATEST_MS
@@ -30,6 +30,8 @@ from teacup.kafka.records.limits import batch_bytes
 
 HELD_BYTES = 64 << 20  # the most held left records kept for the next batch; more are fetched again
 UNLIMITED_BYTES = 1 << 60
+PIECE_RECORDS, PIECE_BYTES = 20_000, 16 << 20
+"""How much of several partitions is parsed in one piece, and of left joined, unless it is read in larger ones."""
 
 Read = Callable[[str, int, int, int], Generator[pa.RecordBatch, None, None]]
 """(side, partition, start, end) -> the readable records of the range, in the schema of
@@ -37,6 +39,9 @@ Read = Callable[[str, int, int, int], Generator[pa.RecordBatch, None, None]]
 
 GiveBack = Callable[[int, list[pa.RecordBatch]], None]
 """(left partition, the records at its end that were read and held back): the next batch starts with these."""
+
+Parsed = Generator[tuple[pa.RecordBatch, ParsedBatch], None, None]
+"""Batches as they were read, each with what `parse` makes of it."""
 
 Opened = tuple[Iterator[ParsedBatch], Callable[[], RangeFacts]]
 """The records of a range that may go, and a function for the partition's facts, to be called after them."""
@@ -125,7 +130,7 @@ class Range:
     room_bytes: int = UNLIMITED_BYTES
 
     def opened(
-        self, spec: JoinSpec, side: str, read: Read, limit_ms: int = LATEST_MS, give_back: GiveBack | None = None
+        self, spec: JoinSpec, side: str, batches: Parsed, limit_ms: int = LATEST_MS, give_back: GiveBack | None = None
     ) -> Opened:
         """Opens as much of a range as its bytes allow; a left one up to its first record at the limit or above.
 
@@ -134,39 +139,50 @@ class Range:
         disorder_ms = spec.side(side).disorder_ms
         if side == "right":
             range_gate = RangeGate(self.partition_range, spec.outliers, disorder_ms)
-            return self._right(spec, read, range_gate), range_gate.facts
+            return self._right(spec, batches, range_gate), range_gate.facts
         range_gate = RangeGate(self.partition_range, spec.outliers, disorder_ms, limit_ms)
-        return self._left(spec, read, range_gate, give_back), range_gate.facts
+        return self._left(spec, batches, range_gate, give_back), range_gate.facts
 
-    def _right(self, spec: JoinSpec, read: Read, range_gate: RangeGate) -> Iterator[ParsedBatch]:
-        partition_range, room = self.partition_range, self.room_bytes
-        if not partition_range.records:
-            return
-        with closing(read("right", self.partition, partition_range.start, partition_range.end)) as batches:
+    def read(self, side: str, read: Read) -> Generator[pa.RecordBatch, None, None]:
+        """Yields the batches of the range."""
+        if self.partition_range.records:
+            yield from read(side, self.partition, self.partition_range.start, self.partition_range.end)
+
+    def parsed(self, spec: JoinSpec, side: str, read: Read) -> Parsed:
+        """Yields the batches of the range, each with what `parse` makes of it."""
+        with closing(self.read(side, read)) as batches:
             for batch in batches:
+                yield batch, self.parse(side, spec, batch)
+
+    def parse(self, name: str, spec: JoinSpec, batch: pa.RecordBatch) -> ParsedBatch:
+        """As `joins.read.parse`."""
+        return parse(name, spec.side(name), batch, self.listed_ms, self.skew_ms, self.partition_range.watermark_ms)
+
+    def _right(self, spec: JoinSpec, batches: Parsed, range_gate: RangeGate) -> Iterator[ParsedBatch]:
+        room = self.room_bytes
+        with closing(batches):
+            for batch, parsed in batches:
                 fitting, room = _fitting(batch, room)
-                yield range_gate.admit(self._parsed("right", spec, batch.slice(0, fitting)))
+                whole = fitting == batch.num_rows
+                yield range_gate.admit(parsed if whole else self.parse("right", spec, batch.slice(0, fitting)))
                 if room <= 0:
                     range_gate.stop(batch.column("offset")[fitting - 1].as_py() + 1)
                     return
 
     def _left(
-        self, spec: JoinSpec, read: Read, range_gate: RangeGate, give_back: GiveBack | None
+        self, spec: JoinSpec, batches: Parsed, range_gate: RangeGate, give_back: GiveBack | None
     ) -> Iterator[ParsedBatch]:
-        partition_range = self.partition_range
-        if not partition_range.records:
-            return
         held: list[pa.RecordBatch] = []
         room = self.room_bytes
-        with closing(read("left", self.partition, partition_range.start, partition_range.end)) as batches:
-            for batch in batches:
+        with closing(batches):
+            for batch, parsed in batches:
                 if room < UNLIMITED_BYTES and range_gate.cut is None:
                     fitting, room = _fitting(batch, room)
                     if room <= 0:
-                        yield range_gate.admit(self._parsed("left", spec, batch.slice(0, fitting)))
+                        yield range_gate.admit(self.parse("left", spec, batch.slice(0, fitting)))
                         range_gate.stop(batch.column("offset")[fitting - 1].as_py() + 1)
                         return
-                going = range_gate.admit(self._parsed("left", spec, batch))
+                going = range_gate.admit(parsed)
                 if range_gate.cut is not None:
                     at = int(np.searchsorted(batch.column("offset").to_numpy(), range_gate.cut))
                     held += [batch.slice(at)] if at < batch.num_rows else []
@@ -174,9 +190,6 @@ class Range:
                     yield going
         if held and give_back is not None and sum(int(batch_bytes(batch).sum()) for batch in held) <= HELD_BYTES:
             give_back(self.partition, held)
-
-    def _parsed(self, name: str, spec: JoinSpec, batch: pa.RecordBatch) -> ParsedBatch:
-        return parse(name, spec.side(name), batch, self.listed_ms, self.skew_ms, self.partition_range.watermark_ms)
 
 
 def ranges_of(ticket: Ticket, side: str) -> dict[int, Range]:
@@ -198,12 +211,54 @@ def ranges_of(ticket: Ticket, side: str) -> dict[int, Range]:
 
 def from_log(spec: JoinSpec, ticket: Ticket, read: Read, give_back: GiveBack | None = None) -> OpenRange:
     """Opens a ticket's ranges by reading them."""
-    ranges = {side: ranges_of(ticket, side) for side in ("left", "right")}
+    sides = {side: RangesOfSide(spec, side, ranges_of(ticket, side), read) for side in ("left", "right")}
 
     def opened(side: str, partition: int, limit_ms: int) -> Opened:
-        return ranges[side][partition].opened(spec, side, read, limit_ms, give_back)
+        ranges = sides[side]
+        return ranges.of[partition].opened(spec, side, ranges.parsed(partition), limit_ms, give_back)
 
     return opened
+
+
+class RangesOfSide:
+    """Parses small ranges that follow each other at once: what `parse` costs hardly depends on how many records it has.
+
+    of   the ranges by partition, in the order in which they are read
+    """
+
+    def __init__(self, spec: JoinSpec, side: str, of: Mapping[int, Range], read: Read) -> None:
+        self.of = of
+        self._spec, self._side, self._read = spec, side, read
+        self._ahead: dict[int, Parsed] = {}
+
+    def parsed(self, partition: int) -> Parsed:
+        """As `Range.parsed`."""
+        if partition not in self._ahead:
+            order = list(self.of)
+            self._ahead = self._together(order[order.index(partition) :])
+        return self._ahead.pop(partition, None) or self.of[partition].parsed(self._spec, self._side, self._read)
+
+    def _together(self, partitions: list[int]) -> dict[int, Parsed]:
+        """Reads and parses as many of these ranges as are small together; none if that is only the first."""
+        until = np.cumsum([self.of[p].partition_range.records for p in partitions])
+        few = partitions[: int(np.searchsorted(until, PIECE_RECORDS, side="right"))]
+        read: dict[int, list[pa.RecordBatch]] = {}
+        size = 0
+        while len(few) > max(len(read), 1) and size <= PIECE_BYTES:
+            p = few[len(read)]
+            with closing(self.of[p].read(self._side, self._read)) as batches:
+                read[p] = list(batches)
+            size += sum(batch.nbytes for batch in read[p])
+        first = next(iter(self.of.values()))
+        single = {p: batches[0] for p, batches in read.items() if len(batches) == 1}
+        watermarks = {p: self.of[p].partition_range.watermark_ms for p in single}
+        side = self._spec.side(self._side)
+        parsed = parse_together(self._side, side, single, first.listed_ms, first.skew_ms, watermarks)
+        return {p: self._with(p, batches, parsed.get(p)) for p, batches in read.items()}
+
+    def _with(self, partition: int, batches: list[pa.RecordBatch], only: ParsedBatch | None) -> Parsed:
+        for batch in batches:
+            yield batch, only or self.of[partition].parse(self._side, self._spec, batch)
 
 
 def _fitting(batch: pa.RecordBatch, room: int) -> tuple[int, int]:

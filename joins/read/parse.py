@@ -22,7 +22,7 @@ from joins.errors import DataLoss
 from joins.outcome import Outcome
 from joins.rows.frames import OWN_KEY, RECORD, Bools, constant, empty_rows, frame_of, rows_about
 from joins.spec import Format, Side
-from teacup.base.times import LATEST_MS, UNLIMITED_MS
+from teacup.base.times import EARLIEST_MS, LATEST_MS, UNLIMITED_MS
 from teacup.kafka.headers import (
     FUTURE_TIME,
     INVALID_JSON,
@@ -35,6 +35,7 @@ from teacup.kafka.headers import (
 )
 from teacup.kafka.records.framed import schema_ids
 from teacup.kafka.records.json_fields import JsonFields, json_fields, text_of
+from teacup.kafka.records.limits import batch_bytes
 from teacup.kafka.records.record import LOG_APPEND_TIME, ceilings, valid
 
 RAW, UNREADABLE = "raw", "unreadable"
@@ -56,6 +57,7 @@ class ParsedBatch:
     dead       rows of dead letters and skipped records
     schemas    the schemas that values name and the registry had, each with its first offset
     appended   the event times are the broker's append times
+    size       about how many bytes of keys, values and headers were read
     """
 
     side: str
@@ -66,6 +68,7 @@ class ParsedBatch:
     ceiling_ms: int
     schemas: Known = field(default_factory=dict)
     appended: bool = False
+    size: int = 0
 
     @property
     def future_ms(self) -> int:
@@ -84,8 +87,10 @@ class ParsedBatch:
         return replace(below, schemas={n: first for n, first in self.schemas.items() if first < offset}), rest
 
     def _part(self, start: int, end: int, dead_start: int, dead_end: int) -> ParsedBatch:
+        here, all_of_it = end - start + dead_end - dead_start, len(self.records) + len(self.dead)
         return replace(
             self,
+            size=self.size * here // max(all_of_it, 1),
             records=self.records[start:end],
             late=self.late[start:end],
             proves=self.proves[start:end],
@@ -130,8 +135,36 @@ def parse(
             dead = dead.with_columns(outcome=pl.when(skipped).then(pl.lit(str(Outcome.SKIPPED))).otherwise("outcome"))
         frame, proves = frame.filter(~bad), proves[(~bad).to_numpy()]
     late = pl.Series(frame["time"].to_numpy() < watermark_before_ms)
-    appended = not side.payload_time and len(kinds) > 0 and kinds[0].as_py() == LOG_APPEND_TIME
-    return ParsedBatch(name, frame, late, proves, dead, listed_ms + skew_ms, known_in(batch), appended)
+    ceiling_ms, size = listed_ms + skew_ms, int(batch_bytes(batch).sum())
+    return ParsedBatch(name, frame, late, proves, dead, ceiling_ms, known_in(batch), _appended(side, batch), size)
+
+
+def parse_together(
+    name: str,
+    side: Side,
+    batches: Mapping[int, pa.RecordBatch],
+    listed_ms: int,
+    skew_ms: int,
+    watermarks_before_ms: Mapping[int, int],
+) -> dict[int, ParsedBatch]:
+    """Does what `parse` does for one batch of each partition, at the cost of one."""
+    if not batches:
+        return {}
+    ascending = [batch for _, batch in sorted(batches.items())]
+    whole = parse(name, side, pa.concat_batches(ascending), listed_ms, skew_ms, EARLIEST_MS)
+    parts, dead_parts = whole.records["partition"].to_numpy(), whole.dead[f"{name}_partition"].to_numpy()
+    found = {}
+    for p, batch in batches.items():
+        cut = (int(np.searchsorted(of, p, at)) for of in (parts, dead_parts) for at in ("left", "right"))
+        part = whole._part(*cut)
+        late = pl.Series(part.records["time"].to_numpy() < watermarks_before_ms[p])
+        found[p] = replace(part, late=late, schemas=known_in(batch), appended=_appended(side, batch))
+    return found
+
+
+def _appended(side: Side, batch: pa.RecordBatch) -> bool:
+    kinds = batch.column("timestamp_type")
+    return not side.payload_time and len(kinds) > 0 and kinds[0].as_py() == LOG_APPEND_TIME
 
 
 def _column(values: pa.Array, name: str) -> pl.Series:

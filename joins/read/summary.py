@@ -108,6 +108,12 @@ class BucketSummary:
         if self.waits is not None:
             self.waits.saw_rows(rows)
 
+    def sample_right(self, taken: ParsedBatch) -> None:
+        """Samples right records for the wait curve."""
+        if self.waits is not None:
+            self.waits.saw_right(taken.records)
+            self.waits.appended |= taken.appended
+
     def saw(self, taken: ParsedBatch, partition: int, newest: Newest, watermark_ms: int, disorder_ms: int) -> None:
         """Counts the records written in this batch; watermark_ms: of the partition, before it."""
         side, times = taken.side, taken.records["time"].to_numpy()
@@ -116,9 +122,6 @@ class BucketSummary:
         if newest_ms is not None:
             newest[side, partition] = newest_ms
         self.read[side] += len(taken.records) + len(taken.dead)
-        if side == "right" and self.waits is not None:
-            self.waits.saw_right(taken.records)
-            self.waits.appended |= taken.appended
         if late := int(taken.late.sum()):
             self.late[side] += late
             by = self.late_by.setdefault(side, {})

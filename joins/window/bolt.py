@@ -33,7 +33,7 @@ from joins.batch.facts import BucketFacts, low_end
 from joins.batch.state import Bucket, rebuild_from
 from joins.batch.ticket import Ticket
 from joins.outcome import Outcome
-from joins.read.batch_reader import BatchReader, GiveBack, OpenRange, Read, from_log
+from joins.read.batch_reader import PIECE_BYTES, PIECE_RECORDS, BatchReader, GiveBack, OpenRange, Read, from_log
 from joins.read.parse import ParsedBatch
 from joins.read.summary import BucketSummary, Newest
 from joins.rows.frames import I64, Bools, in_chunks, is_null, rows_about, rows_where
@@ -48,8 +48,6 @@ from teacup.kafka.headers import EXPIRED, NULL_KEY
 StoreOf = Callable[[str, str], SliceStore]
 """(generation, name of the bucket) -> where its slices are kept."""
 
-PIECE_RECORDS, PIECE_BYTES = 20_000, 16 << 20
-"""How much of left is joined in one piece, unless it is read in larger ones."""
 MOST_WINDOWS = 256
 """How many windows a worker keeps in memory; others are restored from their files."""
 
@@ -229,18 +227,18 @@ class BatchJoin:
         self.summary.seconds = self._times.seconds
 
     def _right(self) -> Iterator[ParsedBatch]:
-        for p, taken in self._reader.take_right():
-            self._saw(taken, p)
+        for taken in _together(self._counted(self._reader.take_right())):
+            self.summary.sample_right(taken)
             yield taken
 
-    def _left(self) -> Iterator[ParsedBatch]:
-        for p, taken in self._reader.take_left():
+    def _counted(self, batches: Iterator[tuple[int, ParsedBatch]]) -> Iterator[ParsedBatch]:
+        for p, taken in batches:
             self._saw(taken, p)
             yield taken
 
     def _match(self) -> Iterator[pl.DataFrame]:
         """Reads and matches left; then what no later left record can match expires."""
-        for taken in _together(self._left()):
+        for taken in _together(self._counted(self._reader.take_left())):
             yield from in_chunks(taken.dead)
             if len(taken.records):
                 yield from self._rows(self._provider.ask(taken))
@@ -330,7 +328,7 @@ def _numbered(batches: Iterable[ParsedBatch]) -> Iterator[tuple[int, ParsedBatch
     """Numbers the piece of each batch: one begins with dead letters, or if the last one has enough records or bytes."""
     number = rows = size = 0
     for batch in batches:
-        more, more_bytes = len(batch.records), int(batch.records.estimated_size())
+        more, more_bytes = len(batch.records), batch.size
         if len(batch.dead) or rows + more > PIECE_RECORDS or size + more_bytes > PIECE_BYTES:
             number, rows, size = number + 1, 0, 0
         rows, size = rows + more, size + more_bytes

@@ -28,6 +28,7 @@ import zlib
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import replace
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, BinaryIO
 
@@ -52,6 +53,7 @@ ALIGNMENT = 64
 LONGEST = 2**63
 HEAD_BYTES = 1 << 20  # of a slice of 10,000 partitions
 SMALL_BYTES = 1 << 20
+REMEMBERED = 1 << 14  # files of a process whose ranges are not read again
 NAME = re.compile(rf"(right|left)-(?:(\d+)-(\d+)-(\d+)|[0-9a-f]{{{DIGEST_CHARACTERS}}})\.(slice|marks)")
 UNFINISHED = re.compile(r"\..+\.[0-9a-f]{32}")
 UNFINISHED_S = 600.0
@@ -315,13 +317,19 @@ def covers_from(head: Mapping[str, Any]) -> dict[int, Span]:
     return {p: (start, end) for p, start, end in head["covers"]}
 
 
-def _covers_of(path: Path) -> dict[int, Span]:
+def _covers_of(path: Path) -> Mapping[int, Span]:
     """Returns the same from the file; nothing if it has no head."""
     try:
-        with path.open("rb") as file:
-            return covers_from(json.loads(file.readline(HEAD_BYTES)))
+        return _covers_in(path)
     except FileNotFoundError:
         return {}
     except (OSError, ValueError, TypeError, KeyError) as error:
         log.warning("%s is ignored, and rebuilt from the log: %s", path, error)
         return {}
+
+
+@lru_cache(REMEMBERED)
+def _covers_in(path: Path) -> Mapping[int, Span]:
+    """Reads them once, as the name is a digest of them, and every batch looks at all files of its bucket."""
+    with path.open("rb") as file:
+        return covers_from(json.loads(file.readline(HEAD_BYTES)))

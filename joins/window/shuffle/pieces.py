@@ -181,7 +181,9 @@ class Fetch:
 
     def pieces(self, spec: JoinSpec, read: Read) -> Iterator[Piece]:
         """Yields the records that may go, by part, and the facts for every part."""
-        parsed_batches, facts = self.range.opened(spec, self.side, read, self.limit_ms)
+        parsed_batches, facts = self.range.opened(
+            spec, self.side, self.range.parsed(spec, self.side, read), self.limit_ms
+        )
         dividing = _Dividing(self)
         for taken in parsed_batches:
             yield from dividing.add(taken)

@@ -130,7 +130,8 @@ def test_a_window_read_again_is_without_records_whose_schema_came_later(
         yield decode(batch(values[start:end]))
 
     partition_range = PartitionRange.starting_at(0).to(3)
-    parsed_batches, facts = Range(0, partition_range, START_MS, 60_000).opened(spec, "right", read)
+    whole = Range(0, partition_range, START_MS, 60_000)
+    parsed_batches, facts = whole.opened(spec, "right", whole.parsed(spec, "right", read))
     entered = [time for taken in parsed_batches for time in taken.records["time"]]
     after = partition_range.after(facts(), UNKNOWN)
     assert registry.register("clicks", {**CLICK, "doc": "as before"}) == later

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from joins.read.parse import CLOCKS_DIFFER_MS, parse
+from joins.read.parse import CLOCKS_DIFFER_MS, parse, parse_together
 from joins.read.range_gate import lags_of
 from joins.rows.frames import RECORD, ROW
 from joins.spec import Format, Side
@@ -246,3 +246,38 @@ def test_records_without_a_value_are_what_their_side_says(tombstones, outcome):
     assert parsed.dead.schema == ROW
     assert reasons(taken([5], [None], side=Side(topic="t", format="json", time="$.t"))) == {10: "no_time"}
     assert len(taken([5], [None]).records) == 1
+
+
+@given(st.data())
+def test_batches_of_partitions_parsed_together_are_what_each_is_alone(data):
+    """Also dead letters, late records, tombstones that are skipped, and keys and times in JSON."""
+    side = data.draw(
+        st.sampled_from(
+            [
+                Side(topic="t", tombstones="skip"),
+                Side(topic="t", format=Format.JSON, time="$.at", key="$.id", keep=["$.id"]),
+            ]
+        )
+    )
+    texts = st.sampled_from([None, b"", b"{", b"\xff", *(b'{"at":%d,"id":%d}' % (at, at % 3) for at in (1, 5, 99_999))])
+    batches, watermarks = {}, {}
+    for p in data.draw(st.lists(st.integers(0, 9), min_size=1, max_size=4, unique=True)):
+        values = data.draw(st.lists(texts, max_size=4))
+        times = data.draw(st.lists(st.integers(-1, CEILING_MS + 2), min_size=len(values), max_size=len(values)))
+        one = batch(times, values) if values else batch([1], [b"v"]).slice(1)
+        kinds = pa.array([data.draw(st.integers(0, 1))] * len(values), pa.int8())
+        one = one.set_column(0, RECORDS.field("partition"), pa.array([p] * len(values), pa.int32()))
+        batches[p] = one.set_column(3, RECORDS.field("timestamp_type"), kinds)
+        watermarks[p] = data.draw(st.integers(0, CEILING_MS))
+
+    together = parse_together("left", side, batches, LISTED_MS, SKEW_MS, watermarks)
+
+    assert together.keys() == batches.keys()
+    for p, of in batches.items():
+        alone = parse("left", side, of, LISTED_MS, SKEW_MS, watermarks[p])
+        assert together[p].records.equals(alone.records)
+        assert together[p].dead.equals(alone.dead)
+        assert together[p].late.to_list() == alone.late.to_list()
+        assert together[p].proves.tolist() == alone.proves.tolist()
+        assert together[p].future_ms == alone.future_ms
+        assert (together[p].appended, together[p].schemas) == (alone.appended, alone.schemas)
