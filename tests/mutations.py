@@ -244,7 +244,7 @@ MUTATIONS = (
     ),
     Mutation(
         "what a clock takes for expired is recorded",
-        "teacup/storage/backends/entries.py",
+        "teacup/storage/backends/namespaces.py",
         "return self if known else replace(self, horizon=moment.gone_below)",
         "return self",
         "tests/teacup/storage/backends/test_clocks.py",
