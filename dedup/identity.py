@@ -122,7 +122,8 @@ class Identity:
 
 def _keys(key_of: KeyOf, records: pa.RecordBatch) -> pa.Array:
     fields = json_fields(records.column("value"), None, key_of.paths).keys if key_of.paths else ()
-    return key_of.keys(records.column("key"), records.column("headers"), fields)
+    inside = json_fields(records.column("key"), None, key_of.inside).keys if key_of.inside else ()
+    return key_of.keys(records.column("key"), records.column("headers"), fields, inside)
 
 
 def _scoped(scope: pa.Array | pa.Scalar, ids: pa.Array) -> pa.Array:

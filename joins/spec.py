@@ -18,8 +18,15 @@ from joins.outcome import RESULTS, Outcome
 from joins.right_source import Log, Store
 from joins.spec_base import REQUIRED, DurationArgs, identity_of
 from teacup.base.fields import Allowed, Between, Count, Spelling, coerce_fields
-from teacup.base.times import DISORDER_MS, LONGEST_MS, MAX_FUTURE_SKEW_MS, PRODUCER_DELAY_MS
+from teacup.base.times import (
+    DISORDER_MS,
+    LONGEST_MS,
+    MAX_FUTURE_SKEW_MS,
+    PRODUCER_DELAY_MS,
+    UNLIMITED_MS,
+)
 from teacup.kafka.errors import ConfigError
+from teacup.kafka.records.json_fields import PATH
 from teacup.kafka.records.record import KAFKA, OUTLIERS, KeyOf, Projection, TimeOf
 from teacup.kafka.records.written_times import TimeUnit
 
@@ -33,13 +40,20 @@ Wait = Annotated[
     int,
     Between(f"a whole number of milliseconds, 1 or more, at most {LONGEST_MS} (ten years)", above=0, most=LONGEST_MS),
 ]
+Before = Annotated[
+    int,
+    Allowed(
+        f"a whole number of milliseconds, 0 or more, at most {LONGEST_MS} (ten years), or 'unlimited'",
+        lambda ms: 0 <= ms <= LONGEST_MS or ms == UNLIMITED_MS,
+    ),
+]
 EpochMs = Annotated[int, Between("whole milliseconds since 1970 (up to 2^53)", least=0, most=2**53)]
 Start = Literal["earliest", "latest"] | EpochMs
 Offsets = Annotated[
     Mapping[int, int],
     Allowed("the offset of each partition, {partition: offset}", lambda at: min([*at, *at.values()], default=-1) >= 0),
 ]
-Tombstones = Literal["skip", "dead_letter"]
+Tombstones = Literal["skip", "dead_letter", "delete"]
 OnMismatch = Literal["dead_letter"]
 OnDataLoss = Literal["stop", "continue"]
 Outliers = Annotated[int, Between("a whole number of records, 0 to 1000", least=0, most=1_000)]
@@ -157,8 +171,9 @@ class JoinPath(StrEnum):
 class Side(DurationArgs):
     """One of the two topics.
 
-    key          where the join key is: "kafka" (Kafka's key), a JSON path into the value (`$.user.id`), "header:NAME",
-                 or several of these; `teacup.kafka.records.record` says when two keys are equal
+    key          where the join key is: "kafka" (Kafka's key), a JSON path into the value (`$.user.id`) or into Kafka's
+                 key (`kafka:$.id`), "header:NAME", or several of these; `teacup.kafka.records.record` says when two
+                 keys are equal
     keep         what is kept of a right record until it is joined: JSON paths, "header:NAME", "$" (the whole value),
                  "kafka" (Kafka's key, if the join key is another); None: everything (`teacup.kafka.records.record`)
     time         "kafka": the record's timestamp; otherwise a JSON path into the value (`$.event.time`), or
@@ -167,7 +182,10 @@ class Side(DurationArgs):
     time_zone    of texts without a zone: "UTC", or an IANA name; None: such a record is a dead letter
     disorder_ms  how far a record's time may lie below the largest time before it in its partition
     tombstones   what happens to records without a value, which change data capture writes for deletes: "skip" (counted,
-                 no row), "dead_letter"; None: nothing special, though they may then lack their time or key
+                 no row), "dead_letter", "delete" (right is a table that changes, and has no value from then
+                 on); None: nothing special, though they may then lack their time or key
+    deletes      with tombstones "delete": what else is a delete, as PATH=TEXT of a field of the value: "$.op=d" for
+                 Debezium; None: nothing
     format       how values are encoded, and so how they are embedded in the output; a JSON path needs "json", "avro" or
                  "protobuf"
     value_schema fields of the value with their types, as Spark's DDL (`order_id STRING, amount DOUBLE`): a row then has
@@ -185,6 +203,7 @@ class Side(DurationArgs):
     disorder_ms: Millis = DISORDER_MS
     disorder: InitVar[str | None] = None
     tombstones: Tombstones | None = None
+    deletes: str | None = None
     format: Format = Format.BYTES
     value_schema: str | None = None
     on_mismatch: OnMismatch | None = None
@@ -210,9 +229,32 @@ class Side(DurationArgs):
             raise SpecError(
                 f"on_mismatch of {self.topic!r}: says what happens to values that are not of a schema; give one"
             )
+        self._check_deletes(key_of)
         object.__setattr__(self, "key", key_of.parts[0] if len(key_of.parts) == 1 else key_of.parts)
         if key_of.paths and not self.has_json:
             raise self._needs_json("a key in the payload", key_of.paths[0])
+
+    def _check_deletes(self, key_of: KeyOf) -> None:
+        if self.tombstones == "delete" and key_of.paths:
+            raise SpecError(
+                f"key of {self.topic!r}: a record without a value has no {key_of.paths[0]!r}, and would delete nothing "
+                "(tombstones 'delete'); give 'kafka', 'kafka:$.id' (a field of Kafka's key) or 'header:NAME'"
+            )
+        if self.deletes is None:
+            return
+        path, text = self.delete_mark
+        if self.tombstones != "delete":
+            raise SpecError(f"deletes of {self.topic!r}: {self.deletes!r} needs tombstones 'delete'")
+        if not PATH.fullmatch(path) or not text:
+            raise SpecError(f"deletes of {self.topic!r}: {self.deletes!r} is not allowed; give PATH=TEXT, as '$.op=d'")
+        if not self.has_json:
+            raise self._needs_json("a mark of deletes", path)
+
+    @property
+    def delete_mark(self) -> tuple[str, str]:
+        """The path of `deletes`, and the text that it has in a delete."""
+        path, _, text = (self.deletes or "").partition("=")
+        return path, text
 
     @property
     def key_of(self) -> KeyOf:
@@ -255,7 +297,8 @@ class Side(DurationArgs):
 class Right(Side):
     """The topic that completes left, which of its records match, and where they are kept.
 
-    before_ms    how much older than left a right record may be, both ends included
+    before_ms    how much older than left a right record may be, both ends included. Unlimited: right is a table that
+                 changes, and left is joined with the version that was true at its time (a lookup join)
     after_ms     how much newer than left it may be; left waits that long
     policy       which of several matches
     type         which rows are written; `semi` and `anti` keep no values of right
@@ -263,7 +306,7 @@ class Right(Side):
     source       `Log()`: the join reads the topic; a `Store`: it looks up what a feeder stores (a lookup join)
     """
 
-    before_ms: Millis = REQUIRED
+    before_ms: Before = REQUIRED
     before: InitVar[str | None] = None
     after_ms: Millis = 0
     after: InitVar[str | None] = None
@@ -275,6 +318,7 @@ class Right(Side):
 
     def __post_init__(self, *durations: str | None) -> None:
         super().__post_init__(*durations)
+        self._check_versions()
         if self.type is JoinType.FULL and self.source.is_stored:
             raise SpecError(
                 "type: 'full' is not supported for a lookup join, which never reads which right records matched "
@@ -295,6 +339,35 @@ class Right(Side):
         if self.keep:
             raise SpecError(f"right.keep: rows of type '{self.type}' hold left alone; remove it, or give type 'inner'")
         object.__setattr__(self, "keep", ())
+
+    def _check_versions(self) -> None:
+        if not self.of_versions:
+            if self.tombstones == "delete":
+                raise SpecError(
+                    f"tombstones of {self.topic!r}: 'delete' is for a table that changes (before 'unlimited'); a "
+                    "record of a stream cannot be deleted: give 'skip' or 'dead_letter'"
+                )
+            return
+        if not self.source.is_stored:
+            raise SpecError(
+                "before: 'unlimited' needs right's versions in a store: make it a lookup join (`kind: lookup-join`) "
+                "over a namespace with `keep: versions`; or give a duration"
+            )
+        if self.policy is not Policy.LAST:
+            raise SpecError(
+                f"policy: '{self.policy}' is not allowed with before 'unlimited', which joins the newest version at "
+                "left's time; give 'last'"
+            )
+        if self.source.right_is_judged:
+            raise SpecError(
+                "topics.unjoined: of a table that changes (before 'unlimited') no version is ever unjoined, as each "
+                "may still be looked up; remove it, or give `before` a duration"
+            )
+
+    @property
+    def of_versions(self) -> bool:
+        """Whether right is a table that changes: left is joined with the version that was true at its time."""
+        return self.before_ms == UNLIMITED_MS
 
     @property
     def store(self) -> Store:
@@ -347,7 +420,7 @@ IDENTITY = (
 OF_RIGHT = {name: f"right.{name}" for name in ("before_ms", "after_ms", "policy", "type")}
 """Where those are that are named differently from where they are."""
 IDENTITY_IF_SET = {
-    **dict.fromkeys(("left.tombstones", "right.tombstones", "left.time_zone", "right.time_zone")),
+    **dict.fromkeys(("left.tombstones", "right.tombstones", "left.time_zone", "right.time_zone", "right.deletes")),
     "type": JoinType.LEFT,
 }
 """The same, for values that are left out if they are these defaults."""
@@ -413,6 +486,8 @@ class JoinSpec(DurationArgs, BothSides[Side]):
             raise SpecError(f"right.topic: {self.right.topic!r} is left's topic as well; a join needs two topics")
         if self.left.keep is not None:
             raise SpecError("left.keep is not allowed: left records are never stored; give right.keep")
+        if self.left.tombstones == "delete":
+            raise SpecError("left.tombstones: 'delete' is for right; give 'skip' or 'dead_letter'")
         if self.complete and self.right.source.is_stored:
             raise SpecError("complete: how far right is stored, the Data Delay API says: it is for the in-memory join")
         check_registry(self.registry, self.left, self.right)
@@ -425,8 +500,12 @@ class JoinSpec(DurationArgs, BothSides[Side]):
 
     @property
     def span_ms(self) -> int:
-        """How long, in event time, a right record may be needed: the interval and the disorder of both sides."""
-        return self.right.before_ms + self.right.after_ms + self.left.disorder_ms + self.right.disorder_ms
+        """How long, in event time, a right record may be needed: the interval and the disorder of both sides.
+
+        With `before` unlimited: how long a version may be needed after the next one.
+        """
+        before_ms = 0 if self.right.of_versions else self.right.before_ms
+        return before_ms + self.right.after_ms + self.left.disorder_ms + self.right.disorder_ms
 
     @property
     def typed(self) -> tuple[str, ...]:

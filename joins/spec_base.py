@@ -20,7 +20,7 @@ from typing import Any, Self
 
 from joins.errors import SpecChanged, SpecError
 from teacup.base.fields import declared, takes
-from teacup.base.times import duration_ms
+from teacup.base.times import UNLIMITED, UNLIMITED_MS, duration_ms
 
 REQUIRED: Any = ...
 """The default of a duration that must be given, as a number or a text."""
@@ -72,6 +72,8 @@ def _durations(spec: type[Any]) -> list[tuple[str, str]]:
 
 def _parsed(spec: type[Any], name: str, given: str) -> float:
     """Returns a field's number from its text. Raises `ValueError` with what to give."""
+    if given == UNLIMITED and takes(declared(spec, name), UNLIMITED_MS):
+        return UNLIMITED_MS
     duration = duration_ms(given)
     number = duration if name.endswith(_MS) else duration / 1_000
     if not takes(declared(spec, name), number):

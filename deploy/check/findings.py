@@ -258,7 +258,7 @@ def of_retention(facts: TopicFacts, needed_ms: int, why: str, *, must_keep: bool
 def of_times(side: Side, facts: SideFacts, idle: Idle | None) -> Iterator[Finding]:
     """Says whether the event times of a sample are plausible. `idle` is the join's; None if it does not matter."""
     what, sample = f"{facts.name}.time", facts.sample
-    if sample.tombstones:
+    if sample.tombstones and side.tombstones != "delete":
         yield _of_tombstones(side, facts)
     if not sample.records:
         which = "no sampled record with a value" if sample.tombstones else "no records yet"
@@ -370,6 +370,18 @@ def disorder_of(sample: Sample, outliers: int = 0) -> int | None:
         if len(valid):
             lags.append(int(lags_of(valid, None)[0].max()))
     return max(lags, default=None)
+
+
+def of_deletes(spec: JoinSpec, right: Sample) -> Iterator[Finding]:
+    """Warns of a long window over a topic in which keys are deleted: it still joins what was deleted."""
+    if right.deletes and spec.right.before_ms > LONG_AGO_MS and not spec.right.of_versions:
+        yield warning(
+            "join.before",
+            f"{right.deletes} of {right.records} sampled records of {spec.right.topic!r} delete their key, and a "
+            f"window of {written(spec.right.before_ms)} goes on joining left with what was deleted: if right is a table that "
+            "changes, make it a lookup join with `join: {before: unlimited, policy: last}`, over a namespace with "
+            "`keep: versions` (docs/table.md)",
+        )
 
 
 def of_keys(spec: JoinSpec, left: Sample, right: Sample) -> Iterator[Finding]:

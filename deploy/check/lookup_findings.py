@@ -17,10 +17,11 @@ import polars as pl
 
 from datadelay.errors import DelayError, DelayNotFound
 from datadelay.model import Delay
-from deploy.check.findings import Finding, error, from_error, ok, warning
-from joins.batch.rules import earliest_right
-from joins.errors import JoinError
-from joins.lookup.feed.spec import FeedSpec
+from deploy.check.findings import Finding, TopicFacts, error, from_error, ok, warning
+from joins.batch.rules import kept_from
+from joins.errors import DataLoss, JoinError
+from joins.lookup.feed.source import suits as suits_feeder
+from joins.lookup.feed.spec import FeedSpec, check_table
 from joins.lookup.gate import STORE, judge
 from joins.lookup.key_lookup import (
     DELAY_REFUSED,
@@ -31,12 +32,15 @@ from joins.lookup.key_lookup import (
     refused,
     retained_from,
     storage_client,
+    suits,
 )
+from joins.plan.log_checks import is_compacted
 from joins.plan.start.startup_sample import ENOUGH, Sample
 from joins.spec import JoinSpec
 from teacup.base.errors import ExitCode
 from teacup.base.times import iso, written
 from teacup.storage.client import StorageClient
+from teacup.storage.codecs.codec import LARGEST
 from teacup.storage.codecs.json import NamespaceBody
 from teacup.storage.errors import StorageError
 from teacup.storage.model import Keep
@@ -44,6 +48,9 @@ from teacup.storage.model import Keep
 T = TypeVar("T")
 
 _A_KEY = b"teacup.check"
+SHORTEST_LAG_MS = 3_600_000
+LATEST_VERSION = LARGEST
+"""As of this, a key is what its newest version says."""
 
 
 def of_lookup(
@@ -73,10 +80,35 @@ def of_lookup(
             yield of_gate(spec, found, None if namespace is None else namespace.generation, pinned)
 
 
-def of_feeder(spec: FeedSpec) -> Iterator[Finding]:
-    """Checks the storage API, which requires the right `write`."""
+def of_feeder(spec: FeedSpec, topics: Mapping[str, TopicFacts]) -> Iterator[Finding]:
+    """Checks the storage API, which requires the right `write`; and whether a topic of a table keeps what is needed."""
+    facts = topics.get("right.topic")
+    if spec.of_versions and facts is not None and facts.config is not None:
+        yield of_table(spec, facts.config)
     with closing(storage_client(spec.storage, attempts=2, give_up_after_s=5.0)) as client:
         yield from _asked(spec.name, _writable(spec, client))
+
+
+def of_table(spec: FeedSpec, config: Mapping[str, str]) -> Finding:
+    """Says whether a topic keeps the newest version of each key, and the others for long enough to be read."""
+    what, topic = "right.retention", spec.right.topic
+    try:
+        check_table(spec, config, {})
+    except DataLoss as refused:
+        return from_error(what, refused)
+    if not is_compacted(config):
+        return ok(what, f"{topic!r} keeps all versions")
+    lag_ms = int(config.get("min.compaction.lag.ms", "0"))
+    text = (
+        f"{topic!r} is compacted, and keeps a version for {written(lag_ms)} after the next one (min.compaction.lag.ms)"
+    )
+    if lag_ms >= SHORTEST_LAG_MS:
+        return ok(what, text)
+    return warning(
+        what,
+        f"{text}: what compaction removes before the feeder reads it cannot be looked up, and left of that time stops "
+        "the join, or is `no_longer_stored`; set it to how far left may lie behind, at least an hour",
+    )
 
 
 def of_retention(namespace: NamespaceBody, needed_ms: int) -> Finding:
@@ -107,7 +139,7 @@ def of_keep(namespace: NamespaceBody) -> Iterator[Finding]:
 def of_window(spec: JoinSpec, retained_from_ms: int, unread: Sample) -> Iterator[Finding]:
     """Says whether the windows of the next left records are still stored."""
     wanted = sorted(
-        earliest_right(spec.right, at)
+        kept_from(spec.right, at)
         for p, keys in unread.keys.items()
         for key, at in zip(keys, unread.times[p], strict=True)
         if key is not None and at is not None
@@ -164,6 +196,7 @@ def of_gate(spec: JoinSpec, delay: Delay, store: str | None, pinned: Mapping[str
 def _namespace(spec: JoinSpec, client: StorageClient, unread: Sample) -> Generator[Finding, None, NamespaceBody]:
     namespace = client.namespace(spec.right.store.storage.namespace)
     kept_from_ms = retained_from(namespace)
+    suits(spec, namespace)
     yield of_retention(namespace, spec.span_ms)
     yield from of_keep(namespace)
     yield from of_window(spec, kept_from_ms, unread)
@@ -175,12 +208,16 @@ def _keys(
 ) -> Generator[Finding, None, None]:
     """Looks up the join's next keys in the same way as the join."""
     keys = list(unread.distinct_keys)
-    right = read_right(spec, client, pl.Series(keys or [_A_KEY], dtype=pl.Binary), namespace.generation)
+    asked = pl.DataFrame({"key": pl.Series(keys or [_A_KEY], dtype=pl.Binary)})
+    if spec.right.of_versions:
+        asked = asked.with_columns(time=pl.lit(LATEST_VERSION))
+    right, _, _ = read_right(spec, client, asked, namespace.generation)
     yield from of_stored_keys(namespace.name, len(keys), right["key"].n_unique(), unread.keyed)
 
 
 def _writable(spec: FeedSpec, client: StorageClient) -> Generator[Finding, None, None]:
     namespace = client.namespace(spec.storage.namespace)
+    suits_feeder(spec, namespace)
     retained_from(namespace)
     client.raise_retained_from(namespace.name, 0)  # changes nothing, but requires `write`
     yield of_retention(namespace, 0)

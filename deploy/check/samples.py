@@ -11,6 +11,7 @@ from deploy.check.findings import (
     SideFacts,
     TopicFacts,
     from_error,
+    of_deletes,
     of_disorder,
     of_keys,
     of_partitions,
@@ -147,6 +148,7 @@ def _of_both(spec: JoinSpec, *, chosen: bool, moved: Handover | None, dead_lette
             yield from _of_side(spec.side(name), facts, spec.idle)
         if not chosen and spec.path is not JoinPath.SHUFFLED:
             yield of_partitions(spec, left.partition_count(), why_not_direct(spec, left, right, moved))
+    yield from of_deletes(spec, samples[1])
     yield from of_keys(spec, *samples)
 
 

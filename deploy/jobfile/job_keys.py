@@ -239,7 +239,8 @@ class SideKeys(Keys):
 
     topic: Topic = Field(description="Kafka topic")
     key: KeyParts = of(Side).key(
-        "join key: `kafka` is the record's key; else a JSON path into the value (`$.user.id`), "
+        "join key: `kafka` is the record's key; else a JSON path into the value (`$.user.id`), or into Kafka's "
+        "key (`kafka:$.id`), "
         '`header:NAME`, or a list of these; a number is its digits, so 7 and "7" are equal; a record without it '
         "matches nothing"
     )
@@ -257,7 +258,11 @@ class SideKeys(Keys):
     )
     tombstones: Tombstones | None = of(Side).tombstones(
         "records without a value, as Debezium writes them after a delete: `skip` (no row; counted), "
-        "`dead_letter`; null: like any other record, so a dead letter if the time is in the value"
+        "`dead_letter`, `delete` (right is a table that changes, and its key has no value from then on); null: like "
+        "any other record, so a dead letter if the time is in the value"
+    )
+    deletes: Text | None = of(Side).deletes(
+        "with `tombstones: delete`: what else is a delete, as PATH=TEXT of a field of the value; `$.op=d` for Debezium"
     )
     format: Format = of(Side).format(
         "what values are: `json` is embedded in the envelope, `avro` and `protobuf` (with a schema "

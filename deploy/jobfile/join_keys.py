@@ -11,7 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Literal
 
-from pydantic import ConfigDict, Field, model_validator
+from pydantic import BeforeValidator, ConfigDict, Field, WithJsonSchema, model_validator
 
 from datadelay.watermark import Idle
 from dedup.replay_range import DedupConfig
@@ -23,14 +23,21 @@ from joins.spec import RECORDS_PER_BATCH, JoinPath, JoinSpec, JoinType, Policy, 
 from joins.spec_base import Wording
 from teacup.base.config.keys import Duration, Keys, Properties, Seconds, Text, at_keys
 from teacup.base.fields import Count
-from teacup.base.times import written
+from teacup.base.times import DURATION, UNLIMITED, UNLIMITED_MS, duration_ms, written
 from teacup.kafka.headers import PREFIX
 
 
 class MatchKeys(Keys):
     """Which right records match: keys equal, right.time in [left.time - before, left.time + after]."""
 
-    before_ms: Duration = of(Right).before_ms("how much older than left a right record may be, both ends included")
+    before_ms: Annotated[
+        int,
+        BeforeValidator(lambda given: UNLIMITED_MS if given == UNLIMITED else duration_ms(given)),
+        WithJsonSchema({"type": "string", "pattern": rf"^unlimited$|{DURATION}", "examples": ["10m", "unlimited"]}),
+    ] = of(Right).before_ms(
+        "how much older than left a right record may be, both ends included. `unlimited` (lookup join, with `policy: "
+        "last`): right is a table that changes, and left is joined with the version that was true at its time"
+    )
     after_ms: Duration = of(Right).after_ms("how much newer than left a right record may be; left waits that long")
     policy: Policy = of(Right).policy(
         "which of several matches: nearest in time (of two equally near ones the earlier), first or last "

@@ -115,7 +115,7 @@ def time_path(value: str) -> str:
 
 def key_parts(value: object) -> tuple[str, ...]:
     """Returns where a join key is, as the parts of a `KeyOf`."""
-    how = "give kafka, a JSON path such as $.user.id, header:NAME, or a list of these"
+    how = "give kafka, a JSON path such as $.user.id or kafka:$.id, header:NAME, or a list of these"
     parts = [value] if isinstance(value, str) else value
     if not isinstance(parts, list | tuple) or not all(isinstance(part, str) for part in parts):
         raise ValueError(how)

@@ -68,12 +68,13 @@ class FeederJobKind(JobKind):
     def checks(self) -> Checks:
         spec = self._spec
         stops = spec.on_data_loss == "stop"
+        streams = Retention(needed_ms=0, why="the feeder reads it at once", must_keep=stops)
         return Checks(
             content=self._content,
-            retention={"right.topic": Retention(needed_ms=0, why="the feeder reads it at once", must_keep=stops)},
+            retention={} if spec.of_versions else {"right.topic": streams},
             records=partial(samples.of_feeder, spec),
             groups={self.name: POSITIONS},
-            services=lambda topics: lookup_findings.of_feeder(spec),
+            services=lambda topics: lookup_findings.of_feeder(spec, topics),
         )
 
     def _content(self) -> str:
@@ -127,6 +128,7 @@ class FeedReport:
     disorder_ms: int
     newest_ms: int | None
     behind_ms: int | None
+    unread: int = 0
     effort: Effort = field(default_factory=Effort)
     concerns: tuple[Concern, ...] = ()
 
@@ -140,6 +142,8 @@ class FeedReport:
         parts = [f"batch {self.number}", f"read {counts['read']:,}", f"{rate:,.0f}/s", f"stored {counts['stored']:,}"]
         if self.newest_ms is not None and self.behind_ms is not None:
             parts += [f"newest {iso(self.newest_ms)}", f"behind {shown_ms(self.behind_ms)}"]
+        if self.unread:
+            parts.append(f"unread {self.unread:,}")
         return parts
 
     def rare(self) -> list[str]:
@@ -158,6 +162,7 @@ class FeedReport:
             "disorder_ms": self.disorder_ms,
             "newest_ms": self.newest_ms,
             "behind_ms": self.behind_ms,
+            "unread": self.unread,
             "stage_seconds": self.effort.for_machines(),
         }
 
@@ -179,6 +184,17 @@ class FeedReport:
         yield from self.effort.samples()
 
 
+def _of_compaction(right: Side, summaries: Sequence[FeedSummary]) -> Iterator[Concern]:
+    known = [summary.known_from_ms for summary in summaries if summary.known_from_ms is not None]
+    if known:
+        yield Concern(
+            "compacted",
+            1,
+            f"compaction has removed versions of {right.topic!r} before they were read: what its keys were is known "
+            f"from {iso(max(known))} on (`retained_from`); a larger min.compaction.lag.ms keeps them longer",
+        )
+
+
 def gathered(right: Side, summaries: Sequence[FeedSummary], seconds: float, at_ms: int) -> FeedReport:
     """Adds up one batch over all its partitions. Raises `AccountsDiffer` if a summary is missing or occurs twice."""
     check_whole([summary.partition for summary in summaries], summaries[0].parts, "partitions")
@@ -196,6 +212,10 @@ def gathered(right: Side, summaries: Sequence[FeedSummary], seconds: float, at_m
         disorder_ms=disorder_ms,
         newest_ms=max(times, default=None),
         behind_ms=max(at_ms - min(times), 0) if times else None,
+        unread=sum(summary.unread for summary in summaries),
         effort=Effort.of([summary.seconds for summary in summaries], [summary.task for summary in summaries]),
-        concerns=tuple(out_of_order("right", right, disorder_ms, counts["late"], AND_COLLECTOR)),
+        concerns=(
+            *out_of_order("right", right, disorder_ms, counts["late"], AND_COLLECTOR),
+            *_of_compaction(right, summaries),
+        ),
     )

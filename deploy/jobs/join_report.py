@@ -23,7 +23,7 @@ from joins.outcome import RESULTS, Outcome
 from joins.read.summary import BucketSummary
 from joins.spec import JoinSpec, JoinType
 from teacup.base.times import iso, shown_ms, written
-from teacup.kafka.headers import EXPIRED, NO_CANDIDATE, NO_LONGER_STORED, NULL_KEY, RIGHT_STALLED, TOMBSTONE
+from teacup.kafka.headers import DELETED, EXPIRED, NO_CANDIDATE, NO_LONGER_STORED, NULL_KEY, RIGHT_STALLED, TOMBSTONE
 
 T = TypeVar("T")
 
@@ -34,7 +34,7 @@ NO_ONE = -1
 """The value for no partition, as a metric cannot be withdrawn."""
 ENOUGH = 1_000
 """How many left records without any match are worth a warning."""
-REASONS = (NO_CANDIDATE, NULL_KEY, RIGHT_STALLED, NO_LONGER_STORED)
+REASONS = (NO_CANDIDATE, NULL_KEY, RIGHT_STALLED, NO_LONGER_STORED, DELETED)
 _SIDE_OUTCOMES = (Outcome.UNJOINED, Outcome.LATE, Outcome.SKIPPED)
 
 
@@ -304,7 +304,7 @@ def zeros(spec: JoinSpec) -> Iterator[Measured]:
     """Yields the counters that the reports of a join may have, as 0."""
     stored = spec.right.source.is_stored
     yield from (measures.MISMATCHES(0, side=side) for side in spec.typed)
-    unmatched = [reason for reason in REASONS if stored or reason != NO_LONGER_STORED]
+    unmatched = [reason for reason in REASONS if stored or reason not in (NO_LONGER_STORED, DELETED)]
     outcomes: list[tuple[str, str]] = [(Outcome.MATCHED, ""), *((Outcome.UNMATCHED, reason) for reason in unmatched)]
     if not stored:
         outcomes += [(Outcome.LATE, ""), (Outcome.UNJOINED, EXPIRED), (Outcome.UNJOINED, NULL_KEY)]

@@ -44,6 +44,14 @@ def earliest_right(right: Right, left_ms: Times) -> Times:
     return left_ms - right.before_ms
 
 
+def kept_from(right: Right, left_ms: Times) -> Times:
+    """Returns the time from which on a store must keep right records for a left record of this time.
+
+    A store of versions also keeps the newest one below.
+    """
+    return latest_right(right, left_ms) if right.of_versions else earliest_right(right, left_ms)
+
+
 def latest_right(right: Right, left_ms: Times) -> Times:
     """Returns the latest right time that a left record of this time matches: right must be complete beyond it."""
     return left_ms + right.after_ms

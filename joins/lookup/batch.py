@@ -14,18 +14,19 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
+import numpy as np
 import polars as pl
 
-from joins.batch.rules import earliest_right, latest_right
+from joins.batch.rules import earliest_right, kept_from, latest_right
 from joins.errors import DataLoss
 from joins.read.parse import ParsedBatch
 from joins.spec import JoinSpec
 from joins.window.bolt import Offer, Provider
 from joins.window.slices import Slice
-from joins.window.window import Window
+from joins.window.window import GONE, IS_DELETED, Window
 from teacup.base.stage_times import StageTimes
 from teacup.base.times import iso
 
@@ -35,21 +36,28 @@ AHEAD = 1
 """Look-ups in flight while rows are written."""
 
 
+WANTED = pl.DataFrame(schema={"key": pl.Binary, "time": pl.Int64})
+"""Unique keys without null, each with a time: right is wanted as it was then."""
+
+
 @dataclass(frozen=True, slots=True)
 class StoredRight:
     """What the store holds for the requested keys.
 
     right         the live records (`frames.RECORD`); some below `retained_from_ms` may be gone
     latest_only   the store keeps only the newest record of each key
+    deleted, unknown   of versions: the keys and times at which a key was deleted, and those of which that is not known
     """
 
     right: pl.DataFrame
     retained_from_ms: int
     latest_only: bool = False
+    deleted: pl.DataFrame = field(default_factory=WANTED.clear)
+    unknown: pl.DataFrame = field(default_factory=WANTED.clear)
 
 
-LookUp = Callable[[pl.Series], StoredRight]
-"""(unique keys, without null) -> what is stored for them."""
+LookUp = Callable[[pl.DataFrame], StoredRight]
+"""(`wanted`) -> what is stored of it."""
 
 StartLookUp = Callable[[Callable[[], StoredRight]], Callable[[], StoredRight]]
 """Starts a look-up; the returned function waits for the result."""
@@ -95,8 +103,8 @@ class StoreProvider(Provider):
 
     def _begin(self) -> None:
         records = pl.concat([parsed.records for parsed in self._waiting], rechunk=True)
-        late, keys = pl.concat([parsed.late for parsed in self._waiting]), unique_keys(records)
-        self._under_way.append((records, late, self._start(lambda: self._look_up(keys))))
+        late, asked = pl.concat([parsed.late for parsed in self._waiting]), wanted(self._spec, records)
+        self._under_way.append((records, late, self._start(lambda: self._look_up(asked))))
         self._waiting = []
 
     def _found(self) -> Offer:
@@ -106,27 +114,46 @@ class StoreProvider(Provider):
         return offer(self._spec, records, late, stored)
 
 
-def unique_keys(left: pl.DataFrame) -> pl.Series:
-    """Returns the keys to look up: unique, without null."""
-    return left["key"].drop_nulls().unique(maintain_order=True)
+def wanted(spec: JoinSpec, left: pl.DataFrame) -> pl.DataFrame:
+    """Returns what to look up for left records, without null keys: keys, or `WANTED` if right has versions."""
+    if not spec.right.of_versions:
+        return left["key"].drop_nulls().unique(maintain_order=True).to_frame()
+    return _pairs(spec, left).drop_nulls("key").unique(maintain_order=True)
+
+
+def _pairs(spec: JoinSpec, left: pl.DataFrame) -> pl.DataFrame:
+    return left.select("key", time=latest_right(spec.right, left["time"]))
 
 
 def offer(spec: JoinSpec, left: pl.DataFrame, late: pl.Series, stored: StoredRight) -> Offer:
     """Makes a slice of what is stored for left records. Raises `DataLoss` if right ones may be gone."""
-    expired = pl.Series(earliest_right(spec.right, left["time"]) < stored.retained_from_ms) & left["key"].is_not_null()
-    replaced = _replaced(spec, left, stored)
-    gone = expired | replaced
+    expired = pl.Series(kept_from(spec.right, left["time"]) < stored.retained_from_ms) & left["key"].is_not_null()
+    replaced, beyond = _replaced(spec, left, stored), _among(spec, left, stored.unknown)
+    gone = expired | replaced | beyond
     if gone.any() and spec.right.store.on_expired == "stop":
-        if not expired.any():
-            raise DataLoss(_only_latest(spec, left.filter(replaced)))
-        raise DataLoss(_too_late(spec, left.filter(expired), stored.retained_from_ms))
+        if expired.any():
+            raise DataLoss(_too_late(spec, left.filter(expired), stored.retained_from_ms))
+        raise DataLoss(
+            _only_latest(spec, left.filter(replaced)) if replaced.any() else _beyond_bound(spec, left.filter(beyond))
+        )
+    barred = np.where(gone, GONE, np.where(_among(spec, left, stored.deleted), IS_DELETED, 0))
     first: Any = left["time"].min()
     last: Any = left["time"].max()
     window, right = Window(spec.right), stored.right
     reach = right.filter(right["time"].is_between(earliest_right(spec.right, first), latest_right(spec.right, last)))
     if len(reach):
         window.add(Slice.build(reach, {}))
-    return Offer(left, late, window, gone.to_numpy() if gone.any() else None)
+    return Offer(left, late, window, barred if barred.any() else None)
+
+
+def _among(spec: JoinSpec, left: pl.DataFrame, pairs: pl.DataFrame) -> pl.Series:
+    """Returns for each left record whether its key and time are among these (`WANTED`)."""
+    if pairs.is_empty():
+        return pl.repeat(False, len(left), dtype=pl.Boolean, eager=True)
+    beside = _pairs(spec, left).join(
+        pairs.with_columns(there=True), on=["key", "time"], how="left", maintain_order="left"
+    )
+    return beside["there"].fill_null(False)
 
 
 def _replaced(spec: JoinSpec, left: pl.DataFrame, stored: StoredRight) -> pl.Series:
@@ -144,10 +171,21 @@ def _too_late(spec: JoinSpec, left: pl.DataFrame, retained_from_ms: int) -> str:
     namespace = spec.right.store.storage.namespace
     return (
         f"{len(left)} left records, the first at {spec.left.topic}-{partition} offset {offset}, look for right records "
-        f"from {iso(earliest_right(spec.right, first))} on, but namespace {namespace!r} keeps them only from "
+        f"from {iso(kept_from(spec.right, first))} on, but namespace {namespace!r} keeps them only from "
         f"{iso(retained_from_ms)} on: their right records may be gone. Feed a namespace of another name with a longer "
         "`retention` from as far back, and start a new checkpoint; or start later (`start: TIME`); or have "
         "them written unmatched (`on_expired: unmatched`, reason no_longer_stored)"
+    )
+
+
+def _beyond_bound(spec: JoinSpec, left: pl.DataFrame) -> str:
+    partition, offset = left["partition"][0], left["offset"][0]
+    namespace = spec.right.store.storage.namespace
+    return (
+        f"{len(left)} left records, the first at {spec.left.topic}-{partition} offset {offset}, look for versions that "
+        f"namespace {namespace!r} had to drop: their keys have more than its `bound`. Raise it, feed a namespace of "
+        "another name, and start a new checkpoint; or have them written unmatched (`on_expired: unmatched`, reason "
+        "no_longer_stored)"
     )
 
 

@@ -29,13 +29,12 @@ from datadelay.client import DelayClient
 from datadelay.errors import DelayAccessDenied, DelayCallFailed, DelayError, DelayNotFound, DelayWrongServer
 from datadelay.model import Delay
 from joins.errors import CallRefused, ClockBehind, NoRetention, StoreChanged, StoreUnreachable
-from joins.lookup.batch import StoredRight
-from joins.lookup.right_items import from_items
+from joins.lookup.batch import WANTED, StoredRight
+from joins.lookup.right_items import RIGHT_ROW, from_items, is_delete
 from joins.right_source import DelayApi, StoreAddress
-from joins.rows.frames import RECORD
 from joins.spec import JoinSpec
 from teacup.base.now import wall_ms
-from teacup.base.times import iso
+from teacup.base.times import LATEST_MS, iso
 from teacup.storage.client import StorageClient
 from teacup.storage.codecs.json import NamespaceBody
 from teacup.storage.errors import (
@@ -46,7 +45,7 @@ from teacup.storage.errors import (
     StorageError,
     WrongServer,
 )
-from teacup.storage.model import Keep
+from teacup.storage.model import Keep, Status
 
 log = logging.getLogger("teacup.joins.lookup.key_lookup")
 
@@ -79,8 +78,10 @@ class RightStore:
         self._pool.shutdown(wait=False, cancel_futures=True)
         self._client.close()
 
-    def look_up(self, keys: pl.Series, generations: Collection[str]) -> StoredRight:
-        """Returns what a store of one of these generations holds for the keys (binary). Retries while the store fails.
+    def look_up(self, wanted: pl.DataFrame, generations: Collection[str]) -> StoredRight:
+        """Returns what a store of one of these generations holds of `wanted`. Retries while the store fails.
+
+        wanted   a column `key` (binary) and, if right has versions, `time` (`batch.WANTED`)
 
         Raises `StoreUnreachable`, `StoreChanged`, `CallRefused`, `NoRetention`.
         """
@@ -88,7 +89,7 @@ class RightStore:
         limit_s = self._spec.right.store.storage.unreachable_for_s
         while True:
             try:
-                return self._attempt(keys, generations)
+                return self._attempt(wanted, generations)
             except REFUSED as error:
                 raise refused(self._spec.name, error) from error
             except (StorageError, StoreChanged, ClockBehind) as error:
@@ -114,17 +115,19 @@ class RightStore:
             time.sleep(pause_s * random.uniform(0.8, 1.2))
             pause_s = min(2 * pause_s, LONGEST_PAUSE_S)
 
-    def _attempt(self, keys: pl.Series, generations: Collection[str]) -> StoredRight:
+    def _attempt(self, wanted: pl.DataFrame, generations: Collection[str]) -> StoredRight:
         step, name = self._spec.right.store.storage.keys_per_request, self._spec.right.store.storage.namespace
         relied_on = self._generation or self._client.namespace(name).generation
         self._generation = ""
-        parts = [keys.slice(start, step) for start in range(0, len(keys), step)]
+        parts = [wanted.slice(start, step) for start in range(0, len(wanted), step)]
         try:
             read = partial(read_right, self._spec, self._client, generation=relied_on)
             found = list(self._pool.map(read, parts))
         except GenerationChanged as error:
             raise StoreChanged(f"{error}: {_REMEDY}") from error
-        right = pl.concat(found, rechunk=True) if found else pl.DataFrame(schema=RECORD)
+        frames = zip(*found, strict=True) if found else zip(NOTHING, strict=True)
+        right, *versions = (pl.concat(each, rechunk=True) for each in frames)
+        right = right.drop("late")
         namespace = self._client.namespace(name)
         if namespace.generation != relied_on or (generations and relied_on not in generations):
             raise StoreChanged(
@@ -134,22 +137,52 @@ class RightStore:
         if (reason := store_ahead(namespace, wall_ms())) is not None:
             raise ClockBehind(reason)
         self._generation = relied_on
-        return StoredRight(right, retained_from(namespace), namespace.keep is Keep.LATEST)
+        suits(self._spec, namespace)
+        return StoredRight(right, retained_from(namespace), namespace.keep is Keep.LATEST, *versions)
 
 
 def _remedy(error: Exception) -> str:
     return "set the clock" if isinstance(error, ClockBehind) else "start the storage API"
 
 
-def read_right(spec: JoinSpec, client: StorageClient, keys: pl.Series, generation: str) -> pl.DataFrame:
-    """Returns the live right records (`frames.RECORD`) of the keys (binary) from a store of this generation.
+NOTHING = (pl.DataFrame(schema=RIGHT_ROW), WANTED, WANTED)
 
-    Raises `StorageError`, `RightRowUnreadable`.
+
+def read_right(
+    spec: JoinSpec, client: StorageClient, wanted: pl.DataFrame, generation: str | None = None
+) -> tuple[pl.DataFrame, pl.DataFrame, pl.DataFrame]:
+    """Returns what a store of this generation holds of `wanted` (as in `RightStore.look_up`).
+
+    These are the right records (`right_items.RIGHT_ROW`) and, of versions, those of `wanted` that were deleted, and
+    those of which nothing is known. Raises `StorageError`, `RightRowUnreadable`.
     """
-    found = pl.DataFrame(client.read_columns(spec.right.store.storage.namespace, keys.to_arrow(), generation).found)
-    own = keys.gather(found["index"])
+    times = wanted["time"].to_arrow() if "time" in wanted.columns else None
+    answered = client.read_columns(spec.right.store.storage.namespace, wanted["key"].to_arrow(), generation, times)
+    found, deleted, unknown = pl.DataFrame(answered.found), WANTED, WANTED
+    if spec.right.of_versions:
+        over = is_delete(found["value"])
+        refused = pl.DataFrame(answered.rejected).filter(pl.col("status") == Status.NO_LONGER_STORED.value)
+        asked = wanted if times is not None else wanted.with_columns(time=pl.lit(LATEST_MS))
+        deleted, unknown = asked[found["index"].filter(over)], asked[refused["index"]]
+        found = found.filter(~over).unique(("version", "tag"), maintain_order=True)
+    own = wanted["key"].gather(found["index"])
     keyed = not spec.right.key_of.is_kafkas
-    return from_items(own, found["version"], found["tag"], found["value"], keyed=keyed).drop("late")
+    return from_items(own, found["version"], found["tag"], found["value"], keyed=keyed), deleted, unknown
+
+
+def suits(spec: JoinSpec, namespace: NamespaceBody) -> None:
+    """Raises `CallRefused` if the namespace keeps versions and the join wants none, or the reverse."""
+    if (namespace.keep is Keep.VERSIONS) == spec.right.of_versions:
+        return
+    if spec.right.of_versions:
+        raise CallRefused(
+            f"namespace {namespace.name!r} has `keep: {namespace.keep}`, and `join.before: unlimited` asks what right "
+            "was at left's time: feed a namespace with `keep: versions`"
+        )
+    raise CallRefused(
+        f"namespace {namespace.name!r} keeps versions, what right was and when: join it with `join: {{before: "
+        "unlimited, policy: last}`; or feed a namespace with `keep: all`"
+    )
 
 
 def store_ahead(namespace: NamespaceBody, now_ms: int) -> str | None:
@@ -268,6 +301,7 @@ class Outside:
         if not self._store or time.monotonic() - self._looked_at_s > STORE_LOOK_EVERY_S:
             namespace = self.storage.namespace(self.spec.right.store.storage.namespace)
             retained_from(namespace)  # fail now rather than at the first look-up
+            suits(self.spec, namespace)
             self._store, self.store_ms = namespace.generation, namespace.now_ms
             self._looked_at_s = time.monotonic()
         return self._store

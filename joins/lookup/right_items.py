@@ -11,6 +11,9 @@
     own key  length int32 (-1: null), key
     entry    length of name uint32, name, length of value int32 (-1: null), value      integers little-endian
 
+In a namespace that keeps versions, a delete is an item with an empty value. It is remembered for the retention from
+when it is written, so that an older version which comes after it stays hidden.
+
 A value of another format is an error, never guessed at, because a store outlives the programs that wrote to it.
 """
 
@@ -47,10 +50,13 @@ ITEMS = pa.schema(
 Bytes = npt.NDArray[np.uint8]
 
 
-def to_items(records: pl.DataFrame, late: pl.Series, retention_ms: int) -> pa.Table:
+def to_items(
+    records: pl.DataFrame, late: pl.Series, retention_ms: int, deleted: pl.Series | None = None, now_ms: int = 0
+) -> pa.Table:
     """Converts records (`frames.RECORD`, with `OWN_KEY` if they have it) to items (`ITEMS`), in the same order.
 
-    late   one flag per record
+    late      one flag per record
+    deleted   for a namespace that keeps versions: one flag per record; now_ms: from when on deletes are remembered
 
     Raises ValueError if a key or a time is null, because such a record cannot be stored.
     """
@@ -61,16 +67,26 @@ def to_items(records: pl.DataFrame, late: pl.Series, retention_ms: int) -> pa.Ta
     tags = np.empty(count, _TAG)
     tags["partition"], tags["offset"] = records["partition"].to_numpy(), records["offset"].to_numpy()
     time = records["time"].to_arrow().cast(pa.int64())
+    values, expiries = _values(records, late), pc.add(time, retention_ms)
+    if deleted is not None and deleted.any():
+        gone = deleted.to_arrow()
+        values = pc.if_else(gone, _EMPTY, values)
+        expiries = pc.if_else(gone, pc.max_element_wise(expiries, now_ms + retention_ms), expiries)
     return pa.Table.from_arrays(
         [
             _large(records["key"]),
             time,
             _fixed(tags.view(np.uint8).reshape(count, _TAG.itemsize)),
-            _values(records, late),
-            pc.add(time, retention_ms),
+            values,
+            expiries,
         ],
         schema=ITEMS,
     )
+
+
+def is_delete(value: pl.Series) -> pl.Series:
+    """Returns which values (of items) are deletes."""
+    return value.bin.size() == 0
 
 
 def from_items(

@@ -25,7 +25,7 @@ from joins.batch.rules import latest_right
 from joins.batch.ticket import Ticket
 from joins.errors import DelayUnreachable, SpecError, planned_records
 from joins.items import ARROW_TYPES, SPARK_TYPES, Begin, End, Item, Rows, Stage
-from joins.lookup.batch import RECORDS_AT_ONCE, StoredRight, StoreProvider, offer, unique_keys
+from joins.lookup.batch import RECORDS_AT_ONCE, StoredRight, StoreProvider, offer, wanted
 from joins.lookup.gate import judge
 from joins.lookup.key_lookup import NotKnown, Outside, RightStore, lookup_client
 from joins.read.batch_reader import BatchReader, from_log
@@ -74,8 +74,8 @@ def _items(spec: JoinSpec, windows: Path | None, store: str, ticket: Ticket) -> 
     yield Begin.of(ticket, spec)
     generations = (store, *spec.right.store.accepted_generations)
 
-    def look_up(keys: pl.Series) -> StoredRight:
-        return store_of(spec).look_up(keys, generations)
+    def look_up(asked: pl.DataFrame) -> StoredRight:
+        return store_of(spec).look_up(asked, generations)
 
     times, ahead = StageTimes(time.perf_counter), ThreadPoolExecutor(1, thread_name_prefix="look-ahead")
 
@@ -145,7 +145,7 @@ def _looked_up(spec: JoinSpec, batch: pa.RecordBatch, wait_at_most_s: float | No
     )
     largest_ms: Any = frame["time"].max()
     generation = _wait(spec, latest_right(spec.right, largest_ms), wait_at_most_s)
-    stored = store_of(spec).look_up(unique_keys(left), (generation, *spec.right.store.accepted_generations))
+    stored = store_of(spec).look_up(wanted(spec, left), (generation, *spec.right.store.accepted_generations))
     on_time = pl.repeat(False, len(left), dtype=pl.Boolean, eager=True)
     for out in offer(spec, left, on_time, stored).rows(EARLIEST_MS):
         kept = pa.Table.from_batches([batch]).take(out["left_offset"].to_arrow())

@@ -12,8 +12,9 @@ from contextlib import closing
 from functools import partial
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
-from joins.read.parse import RAW, UNREADABLE
+from joins.read.parse import JSON_KEY, RAW, UNREADABLE
 from joins.spec import Format, Side
 from teacup.base.logs import sparse
 from teacup.kafka.headers import INVALID_AVRO, INVALID_PROTOBUF
@@ -63,7 +64,10 @@ def decoder(side: Side, registry: Mapping[str, str], unreachable_for_s: float = 
     """
     if not side.format.framed:
         return None
-    return partial(_with_json, json_values=json_values(side, registry, needed(side), unreachable_for_s))
+    in_key = json_values(side, registry, None, unreachable_for_s) if side.key_of.inside else None
+    return partial(
+        _with_json, json_values=json_values(side, registry, needed(side), unreachable_for_s), json_keys=in_key
+    )
 
 
 def expect_schemas(side: Side, registry: Mapping[str, str], numbers: Iterable[int]) -> None:
@@ -135,8 +139,8 @@ def needed(side: Side) -> tuple[str, ...] | None:
     paths = None if side.kept is None else side.kept.paths
     if paths is None:
         return None
-    field = side.time_of.field
-    return _fields((*(() if field is None else (field,)), *side.key_of.paths, *paths))
+    fields = [path for path in (side.time_of.field, side.delete_mark[0]) if path]
+    return _fields((*fields, *side.key_of.paths, *paths))
 
 
 def _fields(paths: Sequence[str]) -> tuple[str, ...] | None:
@@ -151,7 +155,9 @@ def as_read(batch: pa.RecordBatch) -> pa.RecordBatch:
     if RAW not in batch.schema.names:
         return batch
     at = batch.schema.get_field_index("value")
-    return batch.set_column(at, batch.schema.field(at), batch.column(RAW)).drop_columns([RAW, UNREADABLE])
+    return batch.set_column(at, batch.schema.field(at), batch.column(RAW)).drop_columns(
+        [RAW, UNREADABLE, *({JSON_KEY} & {*batch.schema.names})]
+    )
 
 
 def _decoded(records: Generator[pa.RecordBatch, None, None], decode: Decode) -> Generator[pa.RecordBatch, None, None]:
@@ -160,9 +166,17 @@ def _decoded(records: Generator[pa.RecordBatch, None, None], decode: Decode) -> 
             yield decode(batch)
 
 
-def _with_json(batch: pa.RecordBatch, json_values: Callable[[pa.Array], tuple[pa.Array, pa.Array]]) -> pa.RecordBatch:
+def _with_json(
+    batch: pa.RecordBatch,
+    json_values: Callable[[pa.Array], tuple[pa.Array, pa.Array]],
+    json_keys: Callable[[pa.Array], tuple[pa.Array, pa.Array]] | None = None,
+) -> pa.RecordBatch:
     raw = batch.column("value")
     texts, reasons = json_values(raw)
     at = batch.schema.get_field_index("value")
     with_json = batch.set_column(at, batch.schema.field(at), texts)
-    return with_json.append_column(RAW, raw).append_column(UNREADABLE, reasons)
+    whole = with_json.append_column(RAW, raw).append_column(UNREADABLE, reasons)
+    if json_keys is None:
+        return whole
+    texts, unread = json_keys(batch.column("key"))
+    return whole.append_column(JSON_KEY, pc.if_else(unread.is_valid(), b"", texts))

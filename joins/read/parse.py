@@ -40,6 +40,8 @@ from teacup.kafka.records.record import LOG_APPEND_TIME, ceilings, valid
 
 RAW, UNREADABLE = "raw", "unreadable"
 """Extra columns of a batch with decoded values: the original bytes, and why there is no JSON."""
+JSON_KEY = "json_key"
+"""Another one, if the join key is inside Kafka's key: that one as JSON."""
 
 CLOCKS_DIFFER_MS = 1_000
 """How far a producer's clock may be ahead of the broker's, or ours, for its records still to prove something."""
@@ -58,6 +60,7 @@ class ParsedBatch:
     schemas    the schemas that values name and the registry had, each with its first offset
     appended   the event times are the broker's append times
     size       about how many bytes of keys, values and headers were read
+    deleted    of a table that changes: the keys that have no value from this record on, one flag each
     """
 
     side: str
@@ -69,6 +72,7 @@ class ParsedBatch:
     schemas: Known = field(default_factory=dict)
     appended: bool = False
     size: int = 0
+    deleted: pl.Series | None = None
 
     @property
     def future_ms(self) -> int:
@@ -94,12 +98,19 @@ class ParsedBatch:
             records=self.records[start:end],
             late=self.late[start:end],
             proves=self.proves[start:end],
+            deleted=None if self.deleted is None else self.deleted[start:end],
             dead=self.dead[dead_start:dead_end],
         )
 
 
 def parse(
-    name: str, side: Side, batch: pa.RecordBatch, listed_ms: int, skew_ms: int, watermark_before_ms: int
+    name: str,
+    side: Side,
+    batch: pa.RecordBatch,
+    listed_ms: int,
+    skew_ms: int,
+    watermark_before_ms: int,
+    before_ms: int | None = None,
 ) -> ParsedBatch:
     """Separates good records from dead letters in one batch of one partition (schema of `teacup.kafka.read.fetch`).
 
@@ -108,14 +119,16 @@ def parse(
     name       "left" or "right"
     listed_ms  the wall clock when the batch was planned; times above it by more than `skew_ms` are from the future
     watermark_before_ms   the partition watermark before the batch: records below it are late
+    before_ms  the time of the record before the batch, if it is known
     """
     timestamps, kinds = batch.column("timestamp"), batch.column("timestamp_type")
-    found = find(side, batch)
+    found = find(side, batch, before_ms)
     ceiling = ceilings(timestamps, kinds, listed_ms + skew_ms, skew_ms if side.payload_time else UNLIMITED_MS)
     columns = {name: _column(found.times if name == "time" else batch.column(name), name) for name in RECORD}
     if found.keys is not None:
         columns |= {"key": _column(found.keys, "key"), OWN_KEY: columns["key"]}
     as_read = frame = frame_of(columns)
+    deleted = None if found.deleted is None else pl.Series(pl.from_arrow(found.deleted))
     if side.kept is not None:
         columns["value"] = _column(side.kept.values(batch.column("value"), found.kept), "value")
         columns["headers"] = side.kept.headers(columns["headers"])
@@ -134,9 +147,12 @@ def parse(
             skipped = (pl.col("reason") == TOMBSTONE).fill_null(value=False)
             dead = dead.with_columns(outcome=pl.when(skipped).then(pl.lit(str(Outcome.SKIPPED))).otherwise("outcome"))
         frame, proves = frame.filter(~bad), proves[(~bad).to_numpy()]
+        deleted = None if deleted is None else deleted.filter(~bad)
     late = pl.Series(frame["time"].to_numpy() < watermark_before_ms)
     ceiling_ms, size = listed_ms + skew_ms, int(batch_bytes(batch).sum())
-    return ParsedBatch(name, frame, late, proves, dead, ceiling_ms, known_in(batch), _appended(side, batch), size)
+    return ParsedBatch(
+        name, frame, late, proves, dead, ceiling_ms, known_in(batch), _appended(side, batch), size, deleted
+    )
 
 
 def parse_together(
@@ -215,33 +231,73 @@ class Found:
     keys     the join keys (binary), null if there is none; None: the records' own keys
     reasons  why a value, a key or a time without a zone cannot be used; None if all can
     kept     JSON objects of the fields that the side keeps; None: no fields, or the whole value
+    deleted  whether a record deletes its key; None if none can
     """
 
     times: pa.Array
     keys: pa.Array | None
     reasons: pl.Series | None
     kept: pa.Array | None
+    deleted: pa.Array | None = None
 
 
-def find(side: Side, batch: pa.RecordBatch) -> Found:
-    """Reads a batch in the schema of `teacup.kafka.read.range_reader`, except partition and offset."""
+def find(side: Side, batch: pa.RecordBatch, before_ms: int | None = None) -> Found:
+    """Reads a batch in the schema of `teacup.kafka.read.range_reader`, except partition and offset.
+
+    before_ms   the time of the record before the batch, if it is known
+    """
     key_of, values = side.key_of, batch.column("value")
     fields = None
     if side.has_json:
         keep = None if side.kept is None else side.kept.paths
-        fields = json_fields(values, side.time_of.field, key_of.paths, keep, side.time_unit)
+        paths = key_of.paths if side.deletes is None else (*key_of.paths, side.delete_mark[0])
+        fields = json_fields(values, side.time_of.field, paths, keep, side.time_unit)
     of_field = None if fields is None else fields.time
     times, zoneless = side.time_of.times(batch.column("timestamp"), batch.column("headers"), of_field)
     keys = None
+    inside = _inside(side, batch) if key_of.inside else None
     if not key_of.is_kafkas:
-        keys = key_of.keys(batch.column("key"), batch.column("headers"), () if fields is None else fields.keys)
+        of_value, of_key = () if fields is None else fields.keys, () if inside is None else inside.keys
+        keys = key_of.keys(batch.column("key"), batch.column("headers"), of_value, of_key)
     reasons = _why_unusable(side, values, fields, zoneless)
+    if inside is not None:
+        odd = _worded({INVALID_KEY: pc.or_(inside.odd, pc.invert(inside.json))})
+        reasons = _first_of(reasons, odd)
     if UNREADABLE in batch.schema.names and (unread := batch.column(UNREADABLE)).null_count < len(batch):
-        undecoded = pl.Series(pl.from_arrow(unread))
-        reasons = undecoded if reasons is None else pl.select(pl.coalesce(undecoded, reasons)).to_series()
-    if side.tombstones is not None:
+        reasons = _first_of(pl.Series(pl.from_arrow(unread)), reasons)
+    deleted = None
+    if side.tombstones == "delete":
+        deleted = batch.column(RAW if RAW in batch.schema.names else "value").is_null()
+        if side.payload_time:
+            times = _with_times_of_those_before(times, deleted, before_ms)
+        if side.deletes is not None and fields is not None:
+            deleted = pc.or_(deleted, pc.fill_null(pc.equal(fields.keys[-1], side.delete_mark[1]), False))
+    elif side.tombstones is not None:
         reasons = _with_tombstones(reasons, batch)
-    return Found(times, keys, reasons, None if fields is None else fields.kept)
+    return Found(times, keys, reasons, None if fields is None else fields.kept, deleted)
+
+
+def _first_of(one: pl.Series | None, other: pl.Series | None) -> pl.Series | None:
+    if one is None or other is None:
+        return other if one is None else one
+    return pl.select(pl.coalesce(one, other)).to_series()
+
+
+def _inside(side: Side, batch: pa.RecordBatch) -> JsonFields:
+    """Reads the parts of the join key that are inside Kafka's key."""
+    column = JSON_KEY if JSON_KEY in batch.schema.names else "key"
+    return json_fields(batch.column(column), None, side.key_of.inside)
+
+
+def _with_times_of_those_before(times: pa.Array, deleted: pa.Array, before_ms: int | None) -> pa.Array:
+    """Gives a record without a value, which has no time of its own, that of the record before it in its partition.
+
+    Its timestamp is of another clock: by that, a delete could hide the version that follows it. The first one of all
+    has nothing before it to delete.
+    """
+    first = pa.array([before_ms or 0], pa.int64())
+    filled = pc.fill_null_forward(pa.concat_arrays([first, times.cast(pa.int64())]))[1:]
+    return pc.if_else(pc.and_(deleted, times.is_null()), filled, times)
 
 
 def _with_tombstones(reason: pl.Series | None, batch: pa.RecordBatch) -> pl.Series | None:

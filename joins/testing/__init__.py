@@ -18,9 +18,9 @@ from teacup.base.process import on_first_use
 if TYPE_CHECKING:
     from joins.testing import oracle
     from joins.testing.simulation import Simulation
-    from joins.testing.strategies import cuts, histories
+    from joins.testing.strategies import cuts, histories, tables
 
-__all__ = ["Simulation", "cuts", "histories", "oracle"]
+__all__ = ["Simulation", "cuts", "histories", "oracle", "tables"]
 
 # Only the strategies need Hypothesis.
 __getattr__ = on_first_use(
@@ -29,6 +29,7 @@ __getattr__ = on_first_use(
         "Simulation": "joins.testing.simulation",
         "cuts": "joins.testing.strategies",
         "histories": "joins.testing.strategies",
+        "tables": "joins.testing.strategies",
         "oracle": "joins.testing.oracle",
     },
 )

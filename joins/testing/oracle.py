@@ -6,6 +6,7 @@ quadratic time: keep histories to a few thousand records.
     time in the future (either side)              no row: a dead letter
     left key is null                              one row, unmatched, null_key
     no right record with its key in the interval  one row, unmatched, no_candidate
+    `before` unlimited, and the choice has no value  one row, unmatched, deleted
     otherwise                                     one row, matched, with the policy's choice; `all`: one row per pair
     type `full`: a right record in none of these  one row, unjoined: null_key, or expired
 
@@ -23,7 +24,7 @@ from dataclasses import dataclass
 from joins.outcome import Outcome
 from joins.spec import JoinSpec, Policy
 from joins.testing.history import Event, History, TopicHistory
-from teacup.kafka.headers import EXPIRED, NO_CANDIDATE, NULL_KEY
+from teacup.kafka.headers import DELETED, EXPIRED, NO_CANDIDATE, NULL_KEY
 
 Position = tuple[int, int]
 """Partition and offset."""
@@ -89,12 +90,14 @@ def made(history: History, spec: JoinSpec) -> list[Result]:
     rows: list[Result] = []
     for left in present(history.left, spec):
         chosen = _chosen(spec.right.policy, left, [right for right in rights if _pairs(left, right, spec)])
+        deleted = spec.right.of_versions and bool(chosen) and chosen[0].value is None
+        chosen = [] if deleted else chosen
         rows += [
             Result(left.partition, left.offset, right.partition, right.offset, Outcome.MATCHED.value)
             for right in chosen
         ]
         if not chosen:
-            reason = NULL_KEY if left.key is None else NO_CANDIDATE
+            reason = DELETED if deleted else NULL_KEY if left.key is None else NO_CANDIDATE
             rows.append(Result(left.partition, left.offset, None, None, Outcome.UNMATCHED.value, reason))
     return rows
 

@@ -18,6 +18,7 @@ from typing import Any, TypeVar
 from hypothesis import strategies as st
 
 from datadelay.watermark import Idle
+from joins.right_source import DelayApi, StorageApi, Store
 from joins.spec import Format, JoinSpec, JoinType, Policy, Right, Side
 from joins.testing.history import History, TopicHistory
 from joins.testing.play import (
@@ -36,6 +37,7 @@ from joins.testing.play import (
     WrongClock,
     play,
 )
+from teacup.base.times import UNLIMITED_MS
 from teacup.kafka.records.record import KAFKA
 
 BASE_MS = 1_000_000_000
@@ -126,6 +128,38 @@ def _joins(parts: int, policy: Policy, kind: JoinType) -> st.SearchStrategy[Join
         outliers=st.sampled_from((0, 1, 2)),
         max_right_bytes=st.sampled_from((1 << 20, 1 << 20, 1, 40)),
         buckets=st.sampled_from((None, None, 1, 2)),
+    )
+
+
+def tables() -> st.SearchStrategy[JoinSpec]:
+    """Draws lookup joins with a table that changes: right's versions, with deletes (records without a value).
+
+    A run over one needs a store of versions; `oracle.join` gives its rows.
+    """
+    store = Store(
+        storage=StorageApi(url="http://localhost:8720", namespace="right"),
+        delay=DelayApi(url="http://localhost:8710", consumer="feeder"),
+    )
+    right = st.builds(
+        Right,
+        topic=st.just("right"),
+        key=st.sampled_from((KAFKA, KAFKA, "header:who")),
+        tombstones=st.just("delete"),
+        format=st.sampled_from((Format.BYTES, Format.JSON)),
+        disorder_ms=st.integers(0, 20),
+        before_ms=st.just(UNLIMITED_MS),
+        after_ms=st.sampled_from((0, 0, 0, 7)),
+        policy=st.just(Policy.LAST),
+        type=st.sampled_from([kind for kind in JoinType if kind is not JoinType.FULL]),
+        source=st.just(store),
+    )
+    return st.builds(
+        JoinSpec,
+        name=st.just("property"),
+        left=sides(Side, "left"),
+        right=right,
+        producer_delay_ms=st.sampled_from((10, 0, 100, 10_000)),
+        outliers=st.sampled_from((0, 1, 2)),
     )
 
 

@@ -36,7 +36,7 @@ from joins.outcome import Outcome
 from joins.read.batch_reader import PIECE_BYTES, PIECE_RECORDS, BatchReader, GiveBack, OpenRange, Read, from_log
 from joins.read.parse import ParsedBatch
 from joins.read.summary import BucketSummary, Newest
-from joins.rows.frames import I64, Bools, in_chunks, is_null, rows_about, rows_where
+from joins.rows.frames import I64, in_chunks, is_null, rows_about, rows_where
 from joins.spec import JoinSpec
 from joins.window.restore import CachedWindow, Joined, SliceStore, restore
 from joins.window.slices import Slice, Span, key_hashes
@@ -140,14 +140,14 @@ class JoinBolt:
 class Offer:
     """Left records and where to look for their candidates.
 
-    gone     masks those whose right records may be lost: they match nothing, with the reason `no_longer_stored`
+    barred   of each 0, or why it matches nothing (`Window.join`)
     joined   collects the right records that are picked
     """
 
     left: pl.DataFrame
     late: pl.Series
     window: Window
-    gone: Bools | None = None
+    barred: I64 | None = None
     joined: JoinedRight | None = None
 
     def rows(self, expiry_ms: int, stalled_from_ms: int | None = None) -> Iterator[pl.DataFrame]:
@@ -157,7 +157,7 @@ class Offer:
             self.late,
             expiry_ms=expiry_ms,
             stalled_from_ms=stalled_from_ms,
-            gone=self.gone,
+            barred=self.barred,
             joined=self.joined,
         )
 

@@ -138,14 +138,14 @@ class Probe:
 
     @classmethod
     def of(
-        cls, right: Right, left: pl.DataFrame, expiry_ms: int, *, apart: bool = False, gone: Bools | None = None
+        cls, right: Right, left: pl.DataFrame, expiry_ms: int, *, apart: bool = False, barred: I64 | None = None
     ) -> Probe:
-        """Groups records (`frames.RECORD`); those without a key are left out, and those that `gone` masks.
+        """Groups records (`frames.RECORD`); those without a key are left out, and those that are `barred`.
 
         apart   records of different partitions do not match
         """
         out = is_null(left["key"])
-        rows = np.flatnonzero(~(out if gone is None else out | gone))
+        rows = np.flatnonzero(~(out if barred is None else out | (barred > 0)))
         probing = left if len(rows) == len(left) else rows_at(left.select("key", "partition"), positions(rows))
         hashes = key_hashes(probing, apart=apart)
         by_hash, _ = grouped_order(hashes)

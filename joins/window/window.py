@@ -24,7 +24,6 @@ from joins.rows.frames import (
     I64,
     RECORD,
     ROW,
-    Bools,
     constant,
     cuts,
     frame_of,
@@ -39,10 +38,11 @@ from joins.spec import Policy, Right
 from joins.window.match import NONE, Picks, Probe, pick, pick_probed
 from joins.window.slices import SLICE_BYTES, Slice
 from teacup.base.times import EARLIEST_MS
-from teacup.kafka.headers import EXPIRED, NO_CANDIDATE, NO_LONGER_STORED, NULL_KEY, RIGHT_STALLED
+from teacup.kafka.headers import DELETED, EXPIRED, NO_CANDIDATE, NO_LONGER_STORED, NULL_KEY, RIGHT_STALLED
 
-REASONS = (None, NO_CANDIDATE, NULL_KEY, RIGHT_STALLED, NO_LONGER_STORED)
+REASONS = (None, NO_CANDIDATE, NULL_KEY, RIGHT_STALLED, NO_LONGER_STORED, DELETED)
 """Why a left record has no right record; None if it has one."""
+GONE, IS_DELETED = REASONS.index(NO_LONGER_STORED), REASONS.index(DELETED)
 _REASONS = pl.Series(REASONS)
 _OUTCOMES = pl.Series([str(Outcome.UNMATCHED if reason else Outcome.MATCHED) for reason in REASONS])
 
@@ -105,7 +105,7 @@ class Window:
         *,
         expiry_ms: int,
         stalled_from_ms: int | None = None,
-        gone: Bools | None = None,
+        barred: I64 | None = None,
         joined: JoinedRight | None = None,
     ) -> Iterator[pl.DataFrame]:
         """Yields rows (`frames.ROW`) for each left record, in left's order; marks the right records that are in them.
@@ -114,16 +114,17 @@ class Window:
 
         late             a flag per left record
         stalled_from_ms  unmatched records from this time on get the reason `right_stalled`: they did not wait for right
-        gone             masks left records that match nothing, as their right records may be lost (`no_longer_stored`)
+        barred           for each left record 0, or why it matches nothing: `GONE` (its right records may be lost) or
+                         `IS_DELETED`
         joined           collects the picked right records
         """
         lateness = late if isinstance(late, pl.Series) else constant(late, pl.Boolean, len(left))
         left_bytes = row_bytes(left)
-        probe = Probe.of(self.right, left, expiry_ms, apart=self.apart, gone=gone)
+        probe = Probe.of(self.right, left, expiry_ms, apart=self.apart, barred=barred)
         for picks in pick_probed(self.right, self.slices, probe, len(left)):
             self._mark(picks, joined)
             for start, end in cuts(left_bytes[picks.left] + _right_bytes(self.slices, picks)):
-                yield self._rows(left, lateness, picks[start:end], stalled_from_ms, gone)
+                yield self._rows(left, lateness, picks[start:end], stalled_from_ms, barred)
 
     def mark_again(self, left: pl.DataFrame, expiry_ms: int = EARLIEST_MS) -> None:
         """Joins without making rows, to set the marks of the right records that this left range was joined with."""
@@ -138,7 +139,7 @@ class Window:
                 joined.picked.append((slice_.times[rows], slice_.partitions[rows], slice_.offsets[rows]))
 
     def _rows(
-        self, left: pl.DataFrame, late: pl.Series, picks: Picks, stalled_from_ms: int | None, gone: Bools | None
+        self, left: pl.DataFrame, late: pl.Series, picks: Picks, stalled_from_ms: int | None, barred: I64 | None
     ) -> pl.DataFrame:
         each_once_in_order = self.right.policy is not Policy.ALL and len(picks.left) == len(left)
         if not each_once_in_order:
@@ -150,13 +151,14 @@ class Window:
         if stalled_from_ms is not None:
             verdict[alone & (left["time"].to_numpy() >= stalled_from_ms)] = REASONS.index(RIGHT_STALLED)
         verdict[alone & is_null(left["key"])] = REASONS.index(NULL_KEY)
-        if gone is not None:
-            verdict[gone[picks.left]] = REASONS.index(NO_LONGER_STORED)
+        if barred is not None:
+            why = barred[picks.left]
+            verdict = np.where((why == GONE) | ((why > 0) & (verdict == REASONS.index(NO_CANDIDATE))), why, verdict)
         columns = {"key": left["key"]}
         for side, records in (("left", left), ("right", right)):
             columns |= {f"{side}_{name}": records[column] for name, column in side_columns(records).items()}
-        why = positions(verdict)
-        columns |= {"outcome": _OUTCOMES[why], "reason": _REASONS[why], "late": late}
+        at = positions(verdict)
+        columns |= {"outcome": _OUTCOMES[at], "reason": _REASONS[at], "late": late}
         return frame_of({name: columns[name] for name in ROW})
 
     def marked(self) -> dict[int, I64]:

@@ -20,7 +20,8 @@ LATEST_MS = 2**62
 """After every time: as an upper bound it excludes nothing."""
 
 UNLIMITED_MS = 2**62
-"""A duration that limits nothing."""
+UNLIMITED = "unlimited"
+"""A duration that limits nothing, and the word for it, where one may be so."""
 
 LONGEST_MS = 3_650 * 86_400_000
 """Ten years: a longer duration in a configuration is a mistake, and sums of absurd ones would overflow 64 bits."""
@@ -100,7 +101,9 @@ def duration_ms(value: object) -> int:
 
 
 def written(milliseconds: int) -> str:
-    """Returns 90000 milliseconds as a file would have them: `1m 30s`."""
+    """Returns 90000 milliseconds as a file would have them: `1m 30s`; of `UNLIMITED_MS`, the word."""
+    if milliseconds >= UNLIMITED_MS:
+        return UNLIMITED
     parts = []
     for unit, length_ms in reversed(_UNITS_MS.items()):
         count, milliseconds = divmod(milliseconds, length_ms)

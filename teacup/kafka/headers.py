@@ -55,6 +55,9 @@ RIGHT_STALLED = "right_stalled"
 NO_LONGER_STORED = "no_longer_stored"
 """unmatched: the store may have expired its match (`on_expired: unmatched` of a lookup join)."""
 
+DELETED = "deleted"
+"""unmatched: right had been deleted at left's time (`before: unlimited` of a lookup join)."""
+
 NULL_KEY = "null_key"
 """unmatched, unjoined: the record has no key."""
 

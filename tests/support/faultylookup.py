@@ -183,8 +183,8 @@ class Faulty(Simulated):
             except StoreChanged as error:
                 raise NotReady(str(error)) from error
 
-    def _look_up(self, keys):
-        found = self.looked_up.look_up(keys, (self.generations[STORE],))
+    def _look_up(self, wanted):
+        found = self.looked_up.look_up(wanted, (self.generations[STORE],))
         return replace(found, retained_from_ms=self.retained_from_ms)  # 1970 is before what a store retains
 
     def close(self):

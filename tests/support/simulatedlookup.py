@@ -199,7 +199,7 @@ class Simulated:
         history = History(self.left.history, self.right.history)
         return history.end_ms + self.spec.producer_delay_ms + self.spec.span_ms
 
-    def _look_up(self, keys):
+    def _look_up(self, wanted):
         right = [
             from_items(
                 *(pl.Series(pl.from_arrow(batch[name])) for name in ("key", "version", "tag", "value")),
@@ -209,5 +209,5 @@ class Simulated:
             if batch.num_rows
         ]
         found = pl.concat(right) if right else pl.DataFrame(schema=RECORD)
-        found = found.unique(("partition", "offset")).filter(pl.col("key").is_in(keys.implode()))
+        found = found.unique(("partition", "offset")).filter(pl.col("key").is_in(wanted["key"].implode()))
         return StoredRight(found, self.retained_from_ms)

@@ -166,8 +166,8 @@ class SteppedLookup(Simulated):
         self._planned = False
         return True
 
-    def _look_up(self, keys):
-        found = self._store.read(self.space, keys.to_list(), self._api(), self.generations[STORE])
+    def _look_up(self, wanted):
+        found = self._store.read(self.space, wanted["key"].to_list(), self._api(), self.generations[STORE])
         state = self._store.state(self.space, self._api())
         body = NamespaceBody(
             name=self.space.name,

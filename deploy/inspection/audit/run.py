@@ -35,6 +35,7 @@ from deploy.inspection.audit.scan import Plan, Tables, Writers, plan
 from deploy.jobfile.job import JoinJob
 from deploy.output.ours import origins_of
 from joins.batch.handover import Handover
+from joins.errors import SpecError
 from joins.plan.reader import state_after
 from joins.read.deserialize import SideReader
 from joins.read.parse import find
@@ -69,9 +70,14 @@ def audit(
     folder    for its files while it runs; None: the temporary folder
     tell      called with what is being done, how far it is, and out of how much
 
-    Raises `CheckpointUnusable`, `CheckpointUnreadable`, `SpecChanged`, `DataLoss`, `KafkaIOError`.
+    Raises `SpecError`, `CheckpointUnusable`, `CheckpointUnreadable`, `SpecChanged`, `DataLoss`, `KafkaIOError`.
     """
     began_s, now_ms = time.monotonic(), wall_ms()
+    if job.spec.right.of_versions:
+        raise SpecError(
+            "join.before: of a table that changes (`unlimited`) the rows cannot be audited yet, as the versions below "
+            "a time range may be of any age; `teacup explain` shows why a single row is as it is"
+        )
     last = last_written(job)
     job = last.job
     history, handover, direct, generation = _course(job, last.further)

@@ -9,7 +9,7 @@ import polars as pl
 from deploy.inspection.audit.digests import Digests, of_text
 from joins.spec import Format
 
-REASONS = ("no_candidate", "null_key", "right_stalled", "no_longer_stored")
+REASONS = ("no_candidate", "null_key", "right_stalled", "no_longer_stored", "deleted")
 """The reasons for an unmatched row, as an envelope gives them."""
 
 _ESCAPES = {'"': '\\"', "\\": "\\\\", "\b": "\\b", "\f": "\\f", "\n": "\\n", "\r": "\\r", "\t": "\\t"}

@@ -10,8 +10,7 @@ import polars as pl
 from datadelay.errors import DelayError
 from joins.errors import JoinError
 from joins.explain import THERE, BatchSpan, SideRecord
-from joins.lookup.key_lookup import delay_client, lookup_client, retained_from
-from joins.lookup.right_items import from_items
+from joins.lookup.key_lookup import delay_client, lookup_client, read_right, retained_from
 from joins.spec import JoinSpec
 from teacup.base.times import iso
 from teacup.storage.errors import StorageError
@@ -41,11 +40,8 @@ def stored_now(spec: JoinSpec, key: bytes, complete_ms: int | None) -> StoredNow
     try:
         with closing(lookup_client(spec)) as client:
             namespace = client.namespace(spec.right.store.storage.namespace)
-            keys = pl.Series([key], dtype=pl.Binary)
-            found = pl.DataFrame(client.read_columns(namespace.name, keys.to_arrow()).found)
-        own = keys.gather(found["index"])
-        keyed = not spec.right.key_of.is_kafkas
-        rows = from_items(own, found["version"], found["tag"], found["value"], keyed=keyed)
+            wanted = pl.DataFrame({"key": pl.Series([key], dtype=pl.Binary)})
+            rows, _, _ = read_right(spec, client, wanted)
         kept_from = retained_from(namespace)
     except (StorageError, JoinError) as error:
         return StoredNow(problem=str(error))

@@ -22,12 +22,12 @@ import msgspec
 from pyspark.sql.datasource import DataSource
 
 from datadelay.positions.group import note_of_store
-from joins.errors import ClockBehind, NoRetention, StoreUnreachable
-from joins.lookup.feed.spec import Fed, FedRange, FeedSpec, never_fed_below, proven_by
+from joins.errors import CallRefused, ClockBehind, NoRetention, StoreUnreachable
+from joins.lookup.feed.spec import Compaction, Fed, FedRange, FeedSpec, check_table, never_fed_below, proven_by
 from joins.lookup.feed.stage import UNREACHABLE, FeedTicket, feed, feed_client
 from joins.lookup.key_lookup import REFUSED, refused
 from joins.plan.clock_checks import PlanClock, look_at_clock
-from joins.plan.log_checks import LONGEST_DOWNTIME_MS, refuse_compaction
+from joins.plan.log_checks import LONGEST_DOWNTIME_MS, is_compacted, refuse_compaction
 from joins.read.side_log import side_log
 from teacup.kafka.errors import KafkaIOError
 from teacup.kafka.log.broker_log import BrokerLog
@@ -40,6 +40,7 @@ from teacup.spark.stream_reader import ReaderControl, StreamReader, pickled, str
 from teacup.storage.client import StorageClient
 from teacup.storage.codecs.json import NamespaceBody
 from teacup.storage.errors import AnswerNotUnderstood
+from teacup.storage.model import Keep
 
 log = logging.getLogger("teacup.joins.lookup.feed.source")
 
@@ -62,6 +63,9 @@ class FeedReader(StreamReader):
         self._log: BrokerLog | None = None
         self._client: StorageClient | None = None
         self._store: NamespaceBody | None = None
+        self._config: Mapping[str, str] = {}
+        self._nothing_unread_ms = 0  # when all was read, and there was nothing more
+        self._unread: dict[int, int] = {}  # of the batch that was planned last
         self._looked_at_s = 0.0
 
     def plan(self, start: dict[str, Any]) -> dict[str, Any] | None:
@@ -88,6 +92,11 @@ class FeedReader(StreamReader):
         namespace = self._namespace_waited_for()
         fed.check_store(namespace.name, namespace.generation)
         spans = {p: span for p, span in sorted(fed.spans.items()) if span.records}
+        compaction = None
+        if self._spec.of_versions:
+            self._connected()  # for its configuration
+            if is_compacted(self._config):
+                compaction = Compaction.of(self._config, fed.whole_before_ms)
         tickets = [
             FeedTicket(
                 partition=p,
@@ -99,6 +108,8 @@ class FeedReader(StreamReader):
                 ceiling_ms=fed.listed_ms + self._spec.max_future_skew_ms,
                 retention_ms=_retention(namespace),
                 store_generation=fed.store_generation,
+                compaction=compaction,
+                unread=self._unread.get(p, 0),
             )
             for p, span in spans.items()
         ]
@@ -123,9 +134,10 @@ class FeedReader(StreamReader):
         spec = self._spec
         if self._log is None:
             self._log = side_log(spec, spec.right)
-            if spec.on_data_loss == "stop":  # compaction could remove records before they are stored
-                config, what = self._log.config(), "a day of downtime"
-                refuse_compaction(spec.right.topic, config, LONGEST_DOWNTIME_MS, "the feeder", what)
+            self._config = self._log.config()
+            if spec.on_data_loss == "stop" and not spec.of_versions:
+                what = "a day of downtime"  # compaction could remove records before they are stored
+                refuse_compaction(spec.right.topic, self._config, LONGEST_DOWNTIME_MS, "the feeder", what)
         return self._log
 
     def _next(self, start: Mapping[str, Any]) -> Fed | None:
@@ -138,6 +150,8 @@ class FeedReader(StreamReader):
         if state is None:
             right.partition_count()
             ends = self.within_run(right.ends())
+            if spec.of_versions:
+                check_table(spec, self._config, ends)
             begun = begin(spec, namespace.generation, ends, right, listed_ms)
             self._tell_the_start({p: span.end for p, span in begun.spans.items()}, ends, right, listed_ms)
             # Logged even without a record to read: `start: latest` must not move to a later end with each attempt.
@@ -150,7 +164,10 @@ class FeedReader(StreamReader):
         state.check_leaders(spec, ends, right)
         after = state.after(spec, ends, listed_ms)
         if after is None:
+            self._nothing_unread_ms = listed_ms
             return None
+        self._unread = {p: max(ends[p].stable - span.end, 0) for p, span in after.spans.items() if p in ends}
+        after = replace(after, whole_before_ms=max(state.whole_ms, self._nothing_unread_ms))
         if after.skipped > state.skipped:
             reached = {p: span.end for p, span in state.spans.items()}
             lost = {p: span.start for p, span in after.spans.items() if span.start > reached.get(p, 0)}
@@ -194,6 +211,7 @@ class FeedReader(StreamReader):
             self._store = self._client.namespace(self._spec.storage.namespace)
             self._looked_at_s = time.monotonic()
             _retention(self._store)
+            suits(self._spec, self._store)
         return self._store
 
     def _namespace_waited_for(self) -> NamespaceBody:
@@ -213,7 +231,23 @@ class FeedReader(StreamReader):
         except REFUSED as error:
             raise refused(self._spec.name, error) from error
         _retention(namespace)
+        suits(self._spec, namespace)
         return namespace
+
+
+def suits(spec: FeedSpec, namespace: NamespaceBody) -> None:
+    """Raises `CallRefused` if the namespace keeps versions and the feeder has no deletes, or the reverse."""
+    if (namespace.keep is Keep.VERSIONS) == spec.of_versions:
+        return
+    if spec.of_versions:
+        raise CallRefused(
+            f"namespace {namespace.name!r} has `keep: {namespace.keep}`, and `right.tombstones: delete` deletes keys "
+            "from some time on: feed a namespace with `keep: versions`"
+        )
+    raise CallRefused(
+        f"namespace {namespace.name!r} keeps versions, and a record without a value is a delete there: set "
+        "`right.tombstones: delete`; or feed a namespace with `keep: all`"
+    )
 
 
 def begin(spec: FeedSpec, generation: str, ends: Mapping[int, Ends], right: TopicLog, listed_ms: int) -> Fed:
@@ -243,6 +277,7 @@ def begin(spec: FeedSpec, generation: str, ends: Mapping[int, Ends], right: Topi
         store_generation=generation,
         spans={p: FedRange(offset, offset) for p, offset in at.items()},
         epochs=epochs_of(ends),
+        whole_ms=listed_ms,
     )
 
 

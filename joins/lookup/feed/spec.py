@@ -10,6 +10,9 @@ Partitions use what others leave of this limit. Repeating a batch writes the sam
 The first batch pins the store's generation: what was acknowledged is in that store, and a store of another generation
 has lost it. `datadelay.positions.checkpoint` reads the JSON.
 
+A table that changes (a namespace that keeps versions) may be in a compacted topic, which lacks versions: `Compaction`
+says what is certain nevertheless.
+
 A feeder that starts after the first record of a topic, or skips what retention deleted, leaves the earlier records
 unfed. `never_fed_below` is the time up to which there may be such records; the store passes it on to its readers.
 """
@@ -78,6 +81,11 @@ class FeedSpec(DurationArgs):
             raise SpecError(f"dead_letter: {self.dead_letter!r} is right's topic; dead letters would be read again")
 
     @property
+    def of_versions(self) -> bool:
+        """Whether right is a table that changes, and its namespace keeps versions."""
+        return self.right.tombstones == "delete"
+
+    @property
     def losses(self) -> Losses:
         """How the feeder handles lost records."""
         return Losses(DataLoss, REMEDY, self.on_data_loss == CONTINUE)
@@ -85,7 +93,69 @@ class FeedSpec(DurationArgs):
     def identity(self) -> dict[str, object]:
         """Returns the values that a checkpoint is bound to."""
         names = ("right.topic", "right.key", "right.time", "right.time_unit", "storage.namespace")
-        return identity_of(self, names, {"right.time_zone": None})
+        return identity_of(self, names, dict.fromkeys(("right.time_zone", "right.tombstones", "right.deletes")))
+
+
+@dataclass(frozen=True, slots=True)
+class Compaction:
+    """What a compacted topic may have lost before it was read.
+
+    Compaction leaves the last record of each key. It removes a record once a later one of its key is older than
+    `lag_ms` (`min.compaction.lag.ms`), and a delete itself `delete_ms` later (`delete.retention.ms`). Offsets that are
+    missing show that it happened.
+
+    whole_ms   everything appended before this time was read when it was still there
+    """
+
+    lag_ms: int
+    delete_ms: int
+    whole_ms: int
+
+    @classmethod
+    def of(cls, config: Mapping[str, str], whole_ms: int) -> Compaction:
+        """Reads a topic's configuration."""
+        lag_ms, delete_ms = (int(config[name]) for name in ("min.compaction.lag.ms", "delete.retention.ms"))
+        return cls(lag_ms, delete_ms, whole_ms)
+
+    def known_from(self, now_ms: int, skew_ms: int) -> int:
+        """Returns the time from which on no version is missing, if some offsets are.
+
+        now_ms    after the last record was read
+        skew_ms   how far a record's time may lie above its timestamp, by which compaction goes
+        """
+        return max(now_ms - self.lag_ms, self.whole_ms - self.lag_ms) + skew_ms + 1
+
+    def has_lost_deletes(self, now_ms: int) -> bool:
+        """Returns whether, if offsets are missing, deletes of versions that were read before may be among them."""
+        return now_ms - self.whole_ms > self.delete_ms
+
+
+def check_table(spec: FeedSpec, config: Mapping[str, str], ends: Mapping[int, Ends]) -> None:
+    """Raises `DataLoss` if the topic does not hold the newest version of each key."""
+    if spec.on_data_loss == CONTINUE:
+        return
+    whole = "a namespace that keeps versions needs the newest version of each key, however old"
+    if spec.start != "earliest":
+        raise DataLoss(
+            f"start: {spec.start!r}: {whole}; give `start: earliest`, or accept it (`on_data_loss: continue`)"
+        )
+    forgets = [
+        f"{name}={config[name]}"
+        for name in ("retention.ms", "retention.bytes")
+        if "delete" in config.get("cleanup.policy", "delete") and int(config.get(name, -1)) >= 0
+    ]
+    if forgets:
+        raise DataLoss(
+            f"topic {spec.right.topic!r} deletes records ({', '.join(forgets)}): {whole}. Set cleanup.policy=compact, "
+            "or retention.ms=-1 and retention.bytes=-1; or go on with what is left (`on_data_loss: continue`)"
+        )
+    begins = {p: end.start for p, end in ends.items() if end.start}
+    if begins:
+        p, start = min(begins.items())
+        raise DataLoss(
+            f"topic {spec.right.topic!r} begins at offset {start} of partition {p}: {whole}, and retention has deleted "
+            "some. Write them again, or go on with what is left (`on_data_loss: continue`)"
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,6 +178,7 @@ class Fed:
 
     skipped   the number of offsets that retention deleted unread, with `on_data_loss: continue`
     epochs    the leader epochs when the batch was planned
+    whole_ms  everything that was appended before this time has been read once the batch is; whole_before_ms: before it
     """
 
     number: int
@@ -118,6 +189,8 @@ class Fed:
     spans: Mapping[int, FedRange]
     skipped: int = 0
     epochs: Epochs = ()
+    whole_ms: int = 0
+    whole_before_ms: int = 0
 
     def to_json(self) -> dict[str, Any]:
         """Returns the batch as stored in Spark's offset log."""
@@ -181,7 +254,16 @@ class Fed:
             return None
         spans = {p: FedRange(at[p], at[p] + taken[p]) for p in at}
         epochs = epochs_of(ends)
-        return replace(self, number=self.number + 1, listed_ms=listed_ms, spans=spans, skipped=skipped, epochs=epochs)
+        whole_ms = listed_ms if all(spans[p].end >= ends[p].stable for p in ends) else self.whole_ms
+        return replace(
+            self,
+            number=self.number + 1,
+            listed_ms=listed_ms,
+            spans=spans,
+            skipped=skipped,
+            epochs=epochs,
+            whole_ms=whole_ms,
+        )
 
 
 def proven_by(times: Sequence[int], block: int) -> int | None:

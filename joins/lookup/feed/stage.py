@@ -2,7 +2,8 @@
 
 The next records are fetched while the requests of the previous ones are in flight. The summary is returned only once
 every item is acknowledged (`ok`, or `conflict`: a newer one is kept), what cannot be stored is safe in the dead-letter
-topic, and the namespace still has the pinned generation. Each request names that generation, so no other store, and
+topic, and the namespace still has the pinned generation. If compaction has removed versions of a table that changes,
+the namespace is told from when on all are known. Each request names that generation, so no other store, and
 none that has lost data, can acknowledge it.
 
 A record without a key is counted but is no dead letter, because it can match nothing. A record that has expired when it
@@ -22,8 +23,8 @@ import polars as pl
 import pyarrow as pa
 
 from datadelay.watermark import UNKNOWN
-from joins.errors import NO_RETRY_HELPS, NoDeadLetterTopic, StoreUnreachable, StoreWiped
-from joins.lookup.feed.spec import WAY_OUT, FeedSpec, FeedStorage
+from joins.errors import NO_RETRY_HELPS, DataLoss, NoDeadLetterTopic, StoreUnreachable, StoreWiped
+from joins.lookup.feed.spec import WAY_OUT, Compaction, FeedSpec, FeedStorage
 from joins.lookup.key_lookup import REFUSED, refused, storage_client
 from joins.lookup.right_items import to_items
 from joins.outcome import Outcome
@@ -35,6 +36,7 @@ from joins.rows.outgoing import and_more, copies_of, position_of
 from teacup.base.now import wall_ms
 from teacup.base.process import PerProcess
 from teacup.base.stage_times import StageTimes
+from teacup.base.times import iso
 from teacup.kafka.delivery.failpoints import failpoint
 from teacup.kafka.errors import KafkaIOError
 from teacup.kafka.headers import REJECTED
@@ -47,7 +49,7 @@ from teacup.storage.errors import GenerationChanged, ItemsUnsettled, RateLimited
 from teacup.storage.model import Status
 
 UNREACHABLE = (ItemsUnsettled, RateLimited, ServerUnavailable)
-_PENDING = pl.Schema({**RECORD, "late": pl.Boolean()})
+_PENDING = pl.Schema({**RECORD, "late": pl.Boolean(), "deleted": pl.Boolean()})
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,11 +65,17 @@ class FeedTicket:
     ceiling_ms: int
     retention_ms: int
     store_generation: str
+    compaction: Compaction | None = None
+    unread: int = 0
 
 
 @dataclass(slots=True)
 class FeedSummary:
-    """Counts of one task's records: read = stored + conflict + null_key + skipped + dead (including rejected items)."""
+    """Counts of one task's records: read = stored + conflict + null_key + skipped + dead (including rejected items).
+
+    unread          offsets of the partition behind these, when the batch was planned
+    known_from_ms   compaction has removed some of the offsets: from this time on no version is missing
+    """
 
     partition: int
     number: int
@@ -81,6 +89,8 @@ class FeedSummary:
     late: int = 0
     skipped: int = 0
     dead: dict[str, int] = field(default_factory=dict)
+    unread: int = 0
+    known_from_ms: int | None = None
     newest_ms: int | None = None
     disorder_ms: int = 0
     seconds: dict[str, float] = field(default_factory=dict, compare=False)
@@ -93,7 +103,7 @@ class FeedTask:
     def __init__(self, spec: FeedSpec, ticket: FeedTicket) -> None:
         self._spec, self._ticket = spec, ticket
         self._summary = FeedSummary(
-            ticket.partition, ticket.number, ticket.parts, ticket.end, newest_ms=ticket.newest_ms
+            ticket.partition, ticket.number, ticket.parts, ticket.end, newest_ms=ticket.newest_ms, unread=ticket.unread
         )
         self._store = store_of(spec)
         self._times = StageTimes(time.perf_counter)
@@ -117,11 +127,29 @@ class FeedTask:
             for _, future in under_way:
                 future.cancel()
         self._flush_dead_letters()
+        self._account_for_compaction()
         failpoint("after_commit")
         with self._times.within("commit"):
             self._store.check_generation(ticket.store_generation)
         summary.seconds = self._times.seconds
         return summary
+
+    def _account_for_compaction(self) -> None:
+        """Raises the namespace's `retained_from` if offsets are missing. Raises `DataLoss` if deletes may be."""
+        spec, ticket, now_ms = self._spec, self._ticket, wall_ms()
+        missing = ticket.end - ticket.start - self._summary.read
+        if ticket.compaction is None or not missing:
+            return
+        if ticket.compaction.has_lost_deletes(now_ms) and spec.on_data_loss == "stop":
+            raise DataLoss(
+                f"{missing} of the offsets {ticket.start} to {ticket.end} of {spec.right.topic}-{ticket.partition} are "
+                f"missing, and the topic was last read to its end at {iso(ticket.compaction.whole_ms)}, longer ago "
+                "than its delete.retention.ms: deletes may be among them, and deleted keys would stay. Raise it, and "
+                "feed a namespace of another name; or go on (`on_data_loss: continue`), if none can be"
+            )
+        skew_ms = spec.max_future_skew_ms if spec.right.payload_time else 0
+        self._summary.known_from_ms = ticket.compaction.known_from(now_ms, skew_ms)
+        self._store.raise_retained_from(self._summary.known_from_ms)
 
     def _parsed(self, batch: pa.RecordBatch) -> pl.DataFrame:
         """Returns the storable records with a column `late`. Counts the others and writes dead letters."""
@@ -129,7 +157,8 @@ class FeedTask:
         known = summary.newest_ms
         summary.read += batch.num_rows
         skew_ms = spec.max_future_skew_ms
-        taken = parse("right", spec.right, batch, self._ticket.ceiling_ms - skew_ms, skew_ms, UNKNOWN)
+        before_ms = None if known is None else known - spec.right.disorder_ms
+        taken = parse("right", spec.right, batch, self._ticket.ceiling_ms - skew_ms, skew_ms, UNKNOWN, before_ms)
         if len(taken.dead):
             skipped = taken.dead["outcome"] == Outcome.SKIPPED
             summary.skipped += int(skipped.sum())
@@ -138,7 +167,7 @@ class FeedTask:
         times = taken.records["time"].to_numpy()
         lags_ms, summary.newest_ms = lags_of(times, known)
         summary.disorder_ms = max(summary.disorder_ms, int(lags_ms.max(initial=0)))
-        records = taken.records.with_columns(late=pl.Series(lags_ms > spec.right.disorder_ms))
+        records = taken.records.with_columns(late=pl.Series(lags_ms > spec.right.disorder_ms), deleted=taken.deleted)
         summary.null_key += records["key"].null_count()
         if records["key"].null_count():
             records = records.filter(pl.col("key").is_not_null())
@@ -217,11 +246,17 @@ class FeedStore:
         """Sends records to a store of this generation. The result lists items that were not kept (`write_table`)."""
 
         def send() -> pa.Table:
-            items = to_items(records.drop("late"), records["late"], retention_ms)
+            deleted = records["deleted"] if self._spec.of_versions else None
+            items = to_items(records.drop("late", "deleted"), records["late"], retention_ms, deleted, wall_ms())
             with self._asking():
                 return self._client.write_table(self._spec.storage.namespace, items, generation)
 
         return self._pool.submit(send)
+
+    def raise_retained_from(self, time_ms: int) -> None:
+        """Records that versions before this time may be missing. Raises `StoreUnreachable` and `CallRefused`."""
+        with self._asking():
+            self._client.raise_retained_from(self._spec.storage.namespace, time_ms)
 
     def check_generation(self, fed: str) -> None:
         """Raises `StoreWiped` if the namespace has another generation; also `StoreUnreachable` and `CallRefused`."""

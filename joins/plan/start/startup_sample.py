@@ -20,6 +20,7 @@ from dataclasses import dataclass, field, replace
 from enum import Enum
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from joins.batch.rules import earliest_right, latest_right
 from joins.errors import SampleUnusable
@@ -35,6 +36,7 @@ from teacup.kafka.log.point_reader import PointReader, Record
 from teacup.kafka.log.topic_log import TopicLog
 from teacup.kafka.read.fetch import SCHEMA
 from teacup.kafka.records.framed import schema_ids
+from teacup.kafka.records.json_fields import json_fields
 from teacup.kafka.records.json_text import decoded
 from teacup.kafka.records.written_times import TimeUnit
 
@@ -70,6 +72,7 @@ class Sample:
     future_ms   the median of the times in the future, if any
     timed       the number of records with a time, including times in the future
     zoneless    the number of records whose time has no zone
+    deletes     the number of records that delete their key: those without a value, and Debezium's with `op: d`
     """
 
     keys: Mapping[int, Sequence[bytes | None]] = field(default_factory=dict)
@@ -79,6 +82,7 @@ class Sample:
     future_ms: int | None = None
     timed: int = 0
     zoneless: int = 0
+    deletes: int = 0
 
     @property
     def records(self) -> int:
@@ -312,6 +316,10 @@ class Sampler:
         return sample_of(self.side, self.registry, records, _offsets(spans), self.ceiling_ms)
 
 
+OPS = ("$.op", "$.payload.op")
+"""Where Debezium says what a record does; `d` is a delete."""
+
+
 def sample_of(
     side: Side, registry: Mapping[str, str], records: Mapping[int, Sequence[Record]], out_of: int, ceiling_ms: int
 ) -> Sample:
@@ -319,7 +327,7 @@ def sample_of(
     keys: dict[int, list[bytes | None]] = {}
     times: dict[int, list[int | None]] = {}
     ahead: list[int] = []
-    tombstones = timed = zoneless = 0
+    tombstones = timed = zoneless = marked = 0
     decode = decoder(side, registry)
     for p, some in records.items():
         tombstones += sum(record.value is None for record in some)
@@ -329,10 +337,13 @@ def sample_of(
         keys[p] = (batch.column("key") if found.keys is None else found.keys).to_pylist()
         times[p] = [at if at is not None and at <= ceiling_ms else None for at in found.times.to_pylist()]
         ahead += [at for at in found.times.to_pylist() if at is not None and at > ceiling_ms]
+        if side.has_json:
+            ops = json_fields(batch.column("value"), None, OPS).keys
+            marked += sum(pc.sum(pc.equal(op, "d")).as_py() or 0 for op in ops)
         timed += len(found.times) - found.times.null_count
         zoneless += 0 if found.reasons is None else int((found.reasons == NO_ZONE).sum())
     middle = sorted(ahead)[len(ahead) // 2] if ahead else None
-    return Sample(keys, times, out_of, tombstones, middle, timed, zoneless)
+    return Sample(keys, times, out_of, tombstones, middle, timed, zoneless, tombstones + marked)
 
 
 def _of_their_time(spec: JoinSpec, times: Sequence[int], right: TopicLog, ends: Spans) -> dict[int, tuple[int, int]]:

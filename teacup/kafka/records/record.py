@@ -21,6 +21,7 @@ it proves: one of its correct records is at or above that time, and one is at or
 The **key** (`KeyOf`) is one of these parts, or several:
 
     kafka         Kafka's key, any bytes
+    kafka:$.path  the text of a field of Kafka's key, which is JSON: of `{"id": 7}` `kafka:$.id` is 7
     $.path        the text of a field of the JSON value, as `teacup.kafka.records.json_fields` says
     header:NAME   the value of a header, any bytes; of several with the same name the last one
 
@@ -164,6 +165,7 @@ def valid_or_null(times: pa.Array) -> pa.Array:
     return pc.if_else(pc.less(times, 0), pa.scalar(None, pa.int64()), times)
 
 
+INSIDE = "kafka:"
 MOST_PARTS = 16
 
 
@@ -181,10 +183,11 @@ class KeyOf:
         if not 1 <= len(self.parts) <= MOST_PARTS:
             raise ConfigError(f"a key of {len(self.parts)} parts is not allowed; give 1 to {MOST_PARTS}")
         for part in self.parts:
-            if part != KAFKA and not PATH.fullmatch(part) and not _is_header(part):
+            path = PATH.fullmatch(part.removeprefix(INSIDE))
+            if part != KAFKA and not path and not _is_header(part):
                 raise ConfigError(
                     f"{part!r} is not allowed as a key; give 'kafka', the JSON path of a field as '$.user.id', "
-                    "'header:NAME', or a list of these"
+                    "'kafka:$.id' (a field of Kafka's key), 'header:NAME', or a list of these"
                 )
 
     @classmethod
@@ -206,17 +209,26 @@ class KeyOf:
         """The parts that are fields of the value."""
         return tuple(part for part in self.parts if part.startswith("$"))
 
-    def keys(self, own: pa.Array, headers: pa.Array, fields: Sequence[pa.Array]) -> pa.Array:
+    @property
+    def inside(self) -> tuple[str, ...]:
+        """The parts that are fields of Kafka's key, as paths."""
+        return tuple(part.removeprefix(INSIDE) for part in self.parts if part.startswith(INSIDE))
+
+    def keys(
+        self, own: pa.Array, headers: pa.Array, fields: Sequence[pa.Array], inside: Sequence[pa.Array] = ()
+    ) -> pa.Array:
         """Returns the key of each record, as binary; null if it lacks one.
 
-        own, headers   as in the batches of `teacup.kafka.read.range_reader`
-        fields         the text or bytes of `paths`, in order
+        own, headers     as in the batches of `teacup.kafka.read.range_reader`
+        fields, inside   the text or bytes of the paths with these names, in order
         """
-        of_value = iter(fields)
+        of_value, of_key = iter(fields), iter(inside)
 
         def column(part: str) -> pa.Array:
             if part == KAFKA:
                 return own
+            if part.startswith(INSIDE):
+                return next(of_key)
             return next(of_value) if part.startswith("$") else last_header(headers, part.removeprefix(HEADER))
 
         parts = [column(part).cast(pa.binary()) for part in self.parts]

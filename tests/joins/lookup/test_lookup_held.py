@@ -247,7 +247,7 @@ def test_a_token_that_is_withdrawn_ends_a_batch_at_once(spec):
     store = RightStore(wrong, lookup_client(wrong))
 
     with pytest.raises(CallRefused, match=r" 401 .*correct `storage`"):
-        store.look_up(pl.Series([b"k"]), ())
+        store.look_up(pl.DataFrame({"key": [b"k"]}), ())
     store.close()
 
 
@@ -257,9 +257,9 @@ def is_waited_for(spec, server):
     store = RightStore(patient, lookup_client(patient))
     server.clock.now_ms = wall_ms() + 120 * MINUTE_MS
     with pytest.raises(StoreUnreachable, match=r"storage API is 7\d\d\d s ahead .* set the one that is wrong"):
-        store.look_up(pl.Series([b"k"]), ())
+        store.look_up(pl.DataFrame({"key": [b"k"]}), ())
     server.clock.now_ms = wall_ms()
-    found = store.look_up(pl.Series([b"k"]), ())
+    found = store.look_up(pl.DataFrame({"key": [b"k"]}), ())
     store.close()
     return found
 
@@ -342,7 +342,7 @@ def test_more_keys_than_the_store_takes_are_split_and_keys_it_never_takes_are_no
     server.client().write_table("right", to_items(pl.DataFrame(stored, schema=RECORD), on_time, MINUTE_MS))
     store = RightStore(spec, lookup_client(spec))
 
-    found = store.look_up(pl.Series([b"x" * 2_000, *keys, b""]), ()).right
+    found = store.look_up(pl.DataFrame({"key": [b"x" * 2_000, *keys, b""]}), ()).right
 
     assert sorted(found["key"].to_list()) == sorted(keys)
     store.close()
@@ -355,7 +355,7 @@ def test_a_look_up_knows_whether_the_store_keeps_the_latest_only(spec, backend):
 
     for asking, latest_only in ((spec, False), (latest, True)):
         store = RightStore(asking, lookup_client(asking))
-        assert store.look_up(pl.Series([b"k"]), ()).latest_only is latest_only
+        assert store.look_up(pl.DataFrame({"key": [b"k"]}), ()).latest_only is latest_only
         store.close()
 
 

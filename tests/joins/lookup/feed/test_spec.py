@@ -12,7 +12,16 @@ from hypothesis import strategies as st
 from datadelay.positions.checkpoint import positions_in
 from joins.errors import ClockBehind, DataLoss, SpecChanged, StoreWiped
 from joins.lookup.feed.source import begin
-from joins.lookup.feed.spec import Fed, FedRange, FeedSpec, FeedStorage, never_fed_below, proven_by
+from joins.lookup.feed.spec import (
+    Compaction,
+    Fed,
+    FedRange,
+    FeedSpec,
+    FeedStorage,
+    check_table,
+    never_fed_below,
+    proven_by,
+)
 from joins.lookup.feed.stage import FeedStore
 from joins.plan.clock_checks import check_clock
 from joins.rows.frames import RECORD
@@ -42,6 +51,85 @@ def test_a_batch_continues_where_the_last_one_ended() -> None:
     assert after is not None
     assert (after.number, after.listed_ms) == (4, 2_000)
     assert after.spans == {0: FedRange(10, 12), 1: FedRange(0, 3)}
+
+
+def test_a_batch_knows_up_to_when_everything_was_read() -> None:
+    """If it reads all that was listed; otherwise nothing new is known."""
+    some = replace(SPEC, max_records=2)
+
+    whole = FED.after(SPEC, {0: Ends(0, 12, 20), 1: Ends(0, 3, 3)}, 2_000)
+    part = FED.after(some, {0: Ends(0, 12, 20), 1: Ends(0, 3, 3)}, 2_000)
+
+    assert whole is not None
+    assert part is not None
+    assert (whole.whole_ms, part.whole_ms) == (2_000, FED.whole_ms)
+
+
+TABLE = replace(SPEC, right=Side(topic="right", tombstones="delete"))
+ENDS = {0: Ends(0, 5, 5)}
+
+
+@pytest.mark.parametrize(
+    ("changes", "config", "ends", "message"),
+    [
+        (
+            {},
+            {"cleanup.policy": "delete", "retention.ms": "604800000"},
+            ENDS,
+            "retention.ms=604800000.*cleanup.policy=",
+        ),
+        ({}, {"cleanup.policy": "compact,delete", "retention.bytes": "9"}, ENDS, "retention.bytes=9"),
+        ({}, {"cleanup.policy": "compact"}, {0: Ends(3, 5, 5)}, "begins at offset 3 of partition 0"),
+        ({"start": "latest"}, {"cleanup.policy": "compact"}, ENDS, "start: 'latest'.*give `start: earliest`"),
+    ],
+)
+def test_a_topic_without_the_newest_version_of_each_key_is_no_table(
+    changes: dict[str, str], config: dict[str, str], ends: dict[int, Ends], message: str
+) -> None:
+    """A version may be of any age; `on_data_loss: continue` accepts that some are missing."""
+    with pytest.raises(DataLoss, match=message):
+        check_table(replace(TABLE, **changes), config, ends)
+    check_table(replace(TABLE, on_data_loss="continue", **changes), config, ends)
+
+
+@pytest.mark.parametrize("policy", ["compact", "delete"])
+def test_a_topic_that_keeps_the_newest_versions_is_a_table(policy: str) -> None:
+    """Compacted, or kept for ever."""
+    check_table(TABLE, {"cleanup.policy": policy, "retention.ms": "-1", "retention.bytes": "-1"}, ENDS)
+
+
+@given(
+    history=st.lists(st.tuples(st.integers(0, 3), st.integers(0, 5), st.booleans()), max_size=12),
+    lag_ms=st.sampled_from((0, 3, 20)),
+    cleaned_after_ms=st.integers(0, 10),
+)
+def test_from_the_horizon_on_a_compacted_topic_answers_as_the_whole_one(
+    history: list[tuple[int, int, bool]], lag_ms: int, cleaned_after_ms: int
+) -> None:
+    """Only the newest offset of each key is left of what is old enough; deletes among them may be gone, too."""
+    records, now_ms = [], 0
+    for key, gap_ms, deletes in history:
+        now_ms += gap_ms
+        records.append((now_ms, key, None if deletes else b"v"))
+    now_ms += cleaned_after_ms
+    old = [number for number, record in enumerate(records) if record[0] <= now_ms - lag_ms]
+    last = {records[number][1]: number for number in old}
+    kept = [
+        record
+        for number, record in enumerate(records)
+        if number not in old or (last[record[1]] == number and record[2] is not None)
+    ]
+    horizon_ms = Compaction(lag_ms, 10, 0).known_from(now_ms, 0)
+
+    for at_ms in range(horizon_ms, now_ms + 3):
+        for key in range(4):
+            assert version_of(kept, key, at_ms) == version_of(records, key, at_ms)
+
+
+def version_of(records: list[tuple[int, int, bytes | None]], key: int, at_ms: int) -> int | None:
+    found = [(at, number, value) for number, (at, own, value) in enumerate(records) if own == key and at <= at_ms]
+    newest = max(found, default=None)
+    return None if newest is None or newest[2] is None else newest[0]
 
 
 def test_nothing_to_read_gives_no_batch() -> None:
@@ -95,7 +183,7 @@ def test_a_partition_that_was_truncated_and_has_grown_again_stops_the_feeder() -
 def test_a_request_in_another_generation_than_the_one_that_is_fed_stops_the_feeder() -> None:
     """Whoever answers: nothing of it is acknowledged."""
     record = {"partition": 0, "offset": 0, "time": NOON_MS, "key": b"k", "value": b"v", "headers": None, "late": False}
-    records = pl.DataFrame([record], schema={**RECORD, "late": pl.Boolean()})
+    records = pl.DataFrame([record], schema={**RECORD, "late": pl.Boolean(), "deleted": pl.Boolean()})
     with running_server(DictBackend()) as server:
         at = FeedStorage(url=server.url, namespace="latest", token=server.secrets["writer"])
         store = FeedStore(replace(SPEC, storage=at))
