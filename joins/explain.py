@@ -14,6 +14,7 @@ rules in this order; the first that applies is its `MatchReason`:
     read_later       a later batch than that of the left record read it
     expired          it had expired, which happens only to candidates of late left records
     won, outdone     the policy's choice among all others (`joins.window.match`)
+    deleted          of a table that changes: the choice is a delete, so there is no right record
 
 Spark keeps only the plans of the last batches. So the batch that read a record may be known only as a range
 (`BatchSpan`), and whether a right record was in the window may be unknown. Then the row decides, which names its right
@@ -32,7 +33,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 
 import numpy as np
@@ -70,6 +71,7 @@ class MatchReason(StrEnum):
     NOT_IN_WINDOW = "not_in_window"
     UNKNOWN = "unknown"
     CONTRADICTS_ROW = "contradicts_row"
+    DELETED = "deleted"
     WON = "won"
 
 
@@ -117,6 +119,7 @@ class SideRecord:
     read          the batch that read it
     watermark_ms  its partition's watermark before that batch: with a smaller time it is late; None if unknown
     value         its value, as shown to people
+    deleted       of a table that changes: its key has no value from then on
     """
 
     partition: int
@@ -127,6 +130,7 @@ class SideRecord:
     read: BatchSpan = BatchSpan()
     watermark_ms: int | None = None
     value: str | None = None
+    deleted: bool = False
 
     @property
     def position(self) -> Position:
@@ -194,8 +198,14 @@ def judge(
         else:
             (sure if _was_there(right, passage) else perhaps).append(right)
     decide = _by_plans if in_rows is None else _by_rows
+    deletes = {right.position for right in chosen(spec, left, [*sure, *perhaps]) if right.deleted}
+    in_rows = deletes if deletes and not in_rows else in_rows  # it decided the row, though it is not in it
     for candidate in decide(spec, left, sure, perhaps, in_rows or ()):
         found[candidate.record.position] = candidate
+    for position in deletes & found.keys():
+        if found[position].match_reason is MatchReason.WON:
+            found[position] = replace(found[position], match_reason=MatchReason.DELETED)
+    in_rows = None if in_rows is None else {*in_rows} - deletes
     for right in rights:  # the row is a fact, whatever the rules say
         if in_rows is not None and right.position in in_rows:
             found[right.position] = Candidate(right, MatchReason.WON)

@@ -378,9 +378,9 @@ def of_deletes(spec: JoinSpec, right: Sample) -> Iterator[Finding]:
         yield warning(
             "join.before",
             f"{right.deletes} of {right.records} sampled records of {spec.right.topic!r} delete their key, and a "
-            f"window of {written(spec.right.before_ms)} goes on joining left with what was deleted: if right is a table that "
-            "changes, make it a lookup join with `join: {before: unlimited, policy: last}`, over a namespace with "
-            "`keep: versions` (docs/table.md)",
+            f"window of {written(spec.right.before_ms)} goes on joining left with what was deleted: if right is a "
+            "table that changes, make it a lookup join with `join: {before: unlimited, policy: last}`, over a "
+            "namespace with `keep: versions` (docs/table.md)",
         )
 
 

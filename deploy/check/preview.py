@@ -179,10 +179,9 @@ def _why(found: Preview, outcome: str) -> str:
 
 def _apart(spec: JoinSpec, apart: pl.Series) -> Iterator[str]:
     at = [f"{_signed(int(apart.quantile(share, 'nearest') or 0))} ({share:.0%})" for share in SHARES]
-    yield (
-        f"  right's time less left's, of matched rows: {', '.join(at)}; the join allows "
-        f"-{written(spec.right.before_ms)} to +{written(spec.right.after_ms)}"
-    )
+    before, after = written(spec.right.before_ms), written(spec.right.after_ms)
+    allows = "any age" if spec.right.of_versions else f"-{before} to +{after}"
+    yield (f"  right's time less left's, of matched rows: {', '.join(at)}; the join allows {allows}")
 
 
 def _readable(apart: pl.Series, *, appended: bool) -> str:

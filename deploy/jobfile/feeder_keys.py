@@ -7,7 +7,7 @@ from typing import Literal
 from pydantic import Field
 
 from deploy.jobfile.job import FeederJob
-from deploy.jobfile.job_keys import RightKeys, StorageKeys, TimedJobKeys, arguments
+from deploy.jobfile.job_keys import StorageKeys, StoredKeys, TimedJobKeys, arguments
 from deploy.jobfile.values import Topic, of
 from joins.lookup.feed.spec import FeedSpec, FeedStorage
 from teacup.base.config.keys import Keys, Seconds
@@ -39,7 +39,7 @@ class FeederKeys(TimedJobKeys):
     """Right records of a topic into the storage API, for a lookup join."""
 
     kind: Literal["feeder"] = Field(description="what the job is")
-    right: RightKeys = Field(description="the topic that is fed, as in the job file of the lookup join")
+    right: StoredKeys = Field(description="the topic that is fed, as in the job file of the lookup join")
     storage: FeedStorageKeys = Field(description="where right records go")
     topics: FeederTopicsKeys = Field(default=FeederTopicsKeys(), description="side outputs")
     max_records: int = of(FeedSpec).max_records("limit per batch", alias="records_per_batch")

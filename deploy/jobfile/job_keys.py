@@ -261,9 +261,6 @@ class SideKeys(Keys):
         "`dead_letter`, `delete` (right is a table that changes, and its key has no value from then on); null: like "
         "any other record, so a dead letter if the time is in the value"
     )
-    deletes: Text | None = of(Side).deletes(
-        "with `tombstones: delete`: what else is a delete, as PATH=TEXT of a field of the value; `$.op=d` for Debezium"
-    )
     format: Format = of(Side).format(
         "what values are: `json` is embedded in the envelope, `avro` and `protobuf` (with a schema "
         "registry's frame) as JSON, `text` as text, `bytes` as base64"
@@ -309,6 +306,14 @@ class RightKeys(SideKeys):
         if field is not None and not self.format.is_json:
             raise at_keys([("format", f"give json, avro or protobuf: to keep a field of the value ({field}) needs it")])
         return self
+
+
+class StoredKeys(RightKeys):
+    """The topic that completes left, and that a feeder stores."""
+
+    deletes: Text | None = of(Side).deletes(
+        "with `tombstones: delete`: what else is a delete, as PATH=TEXT of a field of the value; `$.op=d` for Debezium"
+    )
 
 
 class ApiKeys(Keys):

@@ -16,7 +16,16 @@ from pydantic import BeforeValidator, ConfigDict, Field, WithJsonSchema, model_v
 from datadelay.watermark import Idle
 from dedup.replay_range import DedupConfig
 from deploy.jobfile.job import Deduplicate, JoinJob, Output, Select
-from deploy.jobfile.job_keys import ApiKeys, RightKeys, SideKeys, StorageKeys, TimedJobKeys, arguments, patient
+from deploy.jobfile.job_keys import (
+    ApiKeys,
+    RightKeys,
+    SideKeys,
+    StorageKeys,
+    StoredKeys,
+    TimedJobKeys,
+    arguments,
+    patient,
+)
 from deploy.jobfile.values import Selected, Topic, like, of
 from joins.right_source import DelayApi, Log, OnExpired, StorageApi, Store
 from joins.spec import RECORDS_PER_BATCH, JoinPath, JoinSpec, JoinType, Policy, Right, Wait
@@ -336,6 +345,7 @@ class LookupJoinKeys(JoinKeys):
     """A join of a topic with right records that a feeder stores; keys as for the in-memory join, and where right is."""
 
     kind: Literal["lookup-join"] = Field(description="what the job is")
+    right: StoredKeys = Field(description="the topic that completes it")
     storage: LookupStorageKeys = Field(description="where right is stored")
     delay: DelayKeys = Field(description="which service says how far it is stored")
     on_expired: OnExpired = of(Store).on_expired(

@@ -84,6 +84,11 @@ def to_items(
     )
 
 
+def position_of(tag: bytes) -> tuple[int, int]:
+    """Returns the partition and the offset of the record that an item was made of."""
+    return int.from_bytes(tag[:4]), int.from_bytes(tag[4:])
+
+
 def is_delete(value: pl.Series) -> pl.Series:
     """Returns which values (of items) are deletes."""
     return value.bin.size() == 0

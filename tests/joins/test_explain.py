@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from random import Random
 
 import polars as pl
 import pytest
 from hypothesis import given
+from hypothesis import strategies as st
 
 from joins.explain import (
     SKIPPED,
@@ -27,7 +28,7 @@ from joins.testing import oracle
 from joins.testing.history import Event, History, TopicHistory
 from joins.testing.play import Admit, Advance
 from joins.testing.simulation import Simulation
-from joins.testing.strategies import BASE_MS
+from joins.testing.strategies import BASE_MS, histories, tables
 from tests.support.joinhistories import joins_with_history
 
 
@@ -48,6 +49,27 @@ def test_the_winner_is_the_row_of_the_brute_force(join):
     rows = oracle.made(history, spec)
 
     _check_against(rows, history, spec, rights, passage)
+
+
+@given(st.data())
+def test_of_a_table_that_changes_a_version_or_its_delete_decides_the_row(data):
+    """Whether the row is known, or has to be deduced."""
+    spec = data.draw(tables())
+    history = data.draw(histories(spec))
+    rights = [replace(record_of(e), deleted=e.value is None) for e in oracle.present(history.right, spec)]
+    lefts = {(e.partition, e.offset): e for e in oracle.present(history.left, spec)}
+    passage = Visibility(BatchSpan.one(1), late=False)
+
+    for row in oracle.made(history, spec):
+        left = record_of(lefts[row.left_partition, row.left_offset])
+        in_rows = set() if row.right is None else {row.right}
+        for known in (in_rows, None):
+            found = judge(spec, left, rights, passage, known)
+            deletes = [one for one in found if one.match_reason is MatchReason.DELETED]
+
+            assert won(found) == in_rows
+            assert bool(deletes) == (row.reason == "deleted")
+            assert MatchReason.CONTRADICTS_ROW not in {one.match_reason for one in found}
 
 
 def test_the_winner_is_the_row_of_the_brute_force_among_many():

@@ -15,6 +15,7 @@ Answer = LeftAnswer | RightAnswer | KeyAnswer | Gone
 
 _ORDER = [
     MatchReason.WON,
+    MatchReason.DELETED,
     MatchReason.CONTRADICTS_ROW,
     MatchReason.UNKNOWN,
     MatchReason.NOT_IN_WINDOW,

@@ -29,7 +29,7 @@ from deploy.inspection.explain.sources import Sources
 from deploy.inspection.explain.stored import StoredNow, stored_now
 from deploy.inspection.explain.written import Ended
 from joins.batch.facts import BucketFacts, RangeFacts
-from joins.batch.rules import earliest_right, latest_right
+from joins.batch.rules import earliest_right, kept_from, latest_right
 from joins.explain import UNREAD, BatchSpan, Candidate, MatchReason, Position, SideRecord, Visibility, judge
 from joins.outcome import Outcome
 from joins.plan.readable import EndOffsets
@@ -201,6 +201,8 @@ class LeftAnswers:
         record, right, spec = answer.record, self._of.inputs["right"], self._spec
         assert record.time_ms is not None
         assert record.key is not None
+        if spec.right.of_versions:  # of any age: the store has those that may still be asked about
+            return self.judged(answer, self._with_stored(answer, self.winners(answer))), (0, 0)
         low, high = earliest_right(spec.right, record.time_ms), latest_right(spec.right, record.time_ms)
         near = min(max(NEAR_MS, 2 * spec.span_ms), 10 * max(spec.right.before_ms + spec.right.after_ms, NEAR_MS))
         matched = answer.outcome is RecordState.MATCHED
@@ -291,7 +293,7 @@ class LeftAnswers:
             self._of.note(f"what the store holds of its key is not known: {stored.problem}")
             return list(found)
         kept = {record.position: record for record in stored.records}
-        low = earliest_right(self._spec.right, answer.record.time_ms)
+        low = kept_from(self._spec.right, answer.record.time_ms)
         if stored.retained_from_ms is not None and low < stored.retained_from_ms:
             self._of.note("the store may have dropped right records of its interval by now")
         for record in found:

@@ -11,6 +11,7 @@ from datadelay.errors import DelayError
 from joins.errors import JoinError
 from joins.explain import THERE, BatchSpan, SideRecord
 from joins.lookup.key_lookup import delay_client, lookup_client, read_right, retained_from
+from joins.lookup.right_items import position_of
 from joins.spec import JoinSpec
 from teacup.base.times import iso
 from teacup.storage.errors import StorageError
@@ -42,20 +43,32 @@ def stored_now(spec: JoinSpec, key: bytes, complete_ms: int | None) -> StoredNow
             namespace = client.namespace(spec.right.store.storage.namespace)
             wanted = pl.DataFrame({"key": pl.Series([key], dtype=pl.Binary)})
             rows, _, _ = read_right(spec, client, wanted)
+            items = client.read(namespace.name, [key])[0].items if spec.right.of_versions else ()
         kept_from = retained_from(namespace)
     except (StorageError, JoinError) as error:
         return StoredNow(problem=str(error))
+    deletes = [
+        SideRecord(
+            *position_of(item.tag), time_ms=item.version, key=key, read=_read(item.version, complete_ms), deleted=True
+        )
+        for item in items
+        if not item.value
+    ]
     records = (
         SideRecord(
             partition=row["partition"],
             offset=row["offset"],
             time_ms=row["time"],
             key=row["key"],
-            read=THERE if complete_ms is not None and row["time"] < complete_ms and not row["late"] else BatchSpan(),
+            read=BatchSpan() if row["late"] else _read(row["time"], complete_ms),
         )
         for row in rows.to_dicts()
     )
-    return StoredNow(tuple(records), kept_from, namespace.keep is Keep.LATEST)
+    return StoredNow((*records, *deletes), kept_from, namespace.keep is Keep.LATEST)
+
+
+def _read(time_ms: int, complete_ms: int | None) -> BatchSpan:
+    return THERE if complete_ms is not None and time_ms < complete_ms else BatchSpan()
 
 
 def how_far(spec: JoinSpec) -> str:

@@ -20,6 +20,7 @@ from joins.outcome import Outcome
 from joins.plan.wait_reasons import Cause
 from joins.spec import JoinSpec
 from teacup.base.times import is_wrong, iso, written
+from teacup.kafka.headers import DELETED
 
 IDLE_MS = 60_000
 """A job that has planned nothing for longer, while left waits, may not be running."""
@@ -239,8 +240,11 @@ class Words:
         left_out = f", {unread:,} not" if unread else ""
         same = [c for c in answer.candidates if c.record.key == record.key]
         count = "none" if not same else f"{len(same)} found"
-        interval = f"from {_time(low, record.time_ms)} to {_time(high, record.time_ms)}"
-        yield f"  right records of this key match {interval}: {count} ({read:,} records read{left_out})"
+        if spec.right.of_versions:
+            yield f"  what the key was at {_time(high, record.time_ms)}, by its stored versions: {count}"
+        else:
+            interval = f"from {_time(low, record.time_ms)} to {_time(high, record.time_ms)}"
+            yield f"  right records of this key match {interval}: {count} ({read:,} records read{left_out})"
         for candidate in ranked(answer)[:SHOWN]:
             other = "" if candidate.record.key == record.key else f"  key {shown_key(candidate.record.key)}"
             at = "no time" if candidate.record.time_ms is None else _time(candidate.record.time_ms, record.time_ms)
@@ -248,7 +252,8 @@ class Words:
             match_reason = self._why(answer, candidate)
             if answer.outcome is RecordState.HELD:
                 match_reason = match_reason.replace("lost", "would lose", 1)
-            yield f"    {where}  {at}{other}  {match_reason}"
+            until = _replaced(answer, candidate) if spec.right.of_versions else ""
+            yield f"    {where}  {at}{other}  {match_reason}{until}"
         if len(answer.candidates) > SHOWN:
             yield f"    and {len(answer.candidates) - SHOWN} more (--json has all)"
 
@@ -262,6 +267,8 @@ class Words:
                 return f"would win now{away}"
             case MatchReason.WON:
                 return f"won{away}"
+            case MatchReason.DELETED:
+                return f"deleted the key{away}"
             case MatchReason.OUTDONE:
                 policy = self.spec.right.policy
                 rival = "" if candidate.rival is None else f" than {candidate.rival[0]}:{candidate.rival[1]}"
@@ -306,6 +313,8 @@ class Words:
         if answer.record.dead is not None:
             return self._of_dead("left", answer.record)
         if answer.outcome is not RecordState.UNMATCHED:
+            return None
+        if answer.reason == DELETED:
             return None
         if answer.reason == "null_key":
             return f"the record has no key at `left.key` ({self.spec.left.key_of})"
@@ -412,6 +421,14 @@ class Words:
                 return "in no row that was found"
             case _:
                 return f"{answer.outcome}{_because(answer.reason)}"
+
+
+def _replaced(answer: LeftAnswer, candidate: Candidate) -> str:
+    """Says until when a version was true."""
+    order = [(c.record.time_ms or 0, *c.record.position) for c in answer.candidates]
+    own = (candidate.record.time_ms or 0, *candidate.record.position)
+    later = min((each for each in order if each > own), default=None)
+    return ", the newest" if later is None else f", replaced at {_time(later[0], own[0])}"
 
 
 def _times_of(*sides: str) -> str:

@@ -102,6 +102,7 @@ ELSEWHERE = {
     "right.time": "`$.at` needs `format: json`",
     **{f"{side}.schema": "needs `format: json`; `test_load`" for side in ("left", "right")},
     **{f"{side}.on_mismatch": "needs `schema`; `test_load`" for side in ("left", "right")},
+    "right.deletes": "needs `tombstones: delete`; `tests/joins/lookup/feed/test_table.py`",
     "output.delivery": "`deduplicate` needs the other one",
     "output.deduplicate.header": "names one of `headers`",
     "output.deduplicate.expression": "replaces `header`",
