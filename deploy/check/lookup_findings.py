@@ -80,7 +80,7 @@ def of_lookup(
             yield of_gate(spec, found, None if namespace is None else namespace.generation, pinned)
 
 
-def of_feeder(spec: FeedSpec, topics: Mapping[str, TopicFacts]) -> Iterator[Finding]:
+def of_feeder(spec: FeedSpec, topics: Mapping[str, TopicFacts] = MappingProxyType({})) -> Iterator[Finding]:
     """Checks the storage API, which requires the right `write`; and whether a topic of a table keeps what is needed."""
     facts = topics.get("right.topic")
     if spec.of_versions and facts is not None and facts.config is not None:

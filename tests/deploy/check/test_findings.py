@@ -19,6 +19,7 @@ from deploy.check.findings import (
     error,
     exit_code,
     lines,
+    of_deletes,
     of_disorder,
     of_keys,
     of_partitions,
@@ -30,7 +31,9 @@ from deploy.check.findings import (
     ok,
     warning,
 )
+from deploy.check.lookup_findings import of_table
 from deploy.cli.checks import print_findings
+from joins.lookup.feed.spec import FeedSpec, FeedStorage
 from joins.plan.start.startup_sample import Sample
 from joins.spec import JoinSpec, Right, Side
 from teacup.base.errors import ExitCode
@@ -217,6 +220,43 @@ def test_a_single_wrong_time_is_not_the_disorder(wrong_ms: int) -> None:
 
 def keys(*some: bytes) -> Sample:
     return Sample({0: some}, {0: [5] * len(some)}, len(some))
+
+
+@pytest.mark.parametrize(
+    ("before_ms", "deletes", "warns"),
+    [(2 * 86_400_000, 3, True), (2 * 86_400_000, 0, False), (3_600_000, 3, False)],
+)
+def test_a_long_window_over_deletes_is_named_with_the_join_for_it(before_ms: int, deletes: int, warns: bool) -> None:
+    """It would go on joining what was deleted; within a day that may be meant."""
+    spec = replace(SPEC, right=replace(SPEC.right, before_ms=before_ms))
+
+    found = list(of_deletes(spec, replace(keys(*[b"k"] * 9), deletes=deletes)))
+
+    assert [finding.level for finding in found] == [Level.WARNING] * warns
+    assert all(
+        "3 of 9 sampled records of 'r' delete" in finding.text.replace(repr(SPEC.right.topic), "'r'")
+        for finding in found
+    )
+    assert all("{before: unlimited, policy: last}" in finding.text for finding in found)
+
+
+@pytest.mark.parametrize(
+    ("config", "level", "text"),
+    [
+        ({"cleanup.policy": "compact", "min.compaction.lag.ms": "0"}, Level.WARNING, "at least an hour"),
+        ({"cleanup.policy": "compact", "min.compaction.lag.ms": "86400000"}, Level.OK, "for 1d after the next one"),
+        ({"cleanup.policy": "delete", "retention.ms": "-1"}, Level.OK, "keeps all versions"),
+        ({"cleanup.policy": "delete", "retention.ms": "86400000"}, Level.ERROR, "cleanup.policy=compact"),
+    ],
+)
+def test_the_topic_of_a_table(config: dict[str, str], level: Level, text: str) -> None:
+    """Whether it keeps the newest version of each key, and the others for long enough."""
+    right = Side(topic="customers", tombstones="delete")
+    spec = FeedSpec(name="f", right=right, storage=FeedStorage(url="http://s", namespace="n"))
+
+    found = of_table(spec, config)
+
+    assert (found.level, text in found.text) == (level, True)
 
 
 def test_keys() -> None:

@@ -116,3 +116,13 @@ def test_the_keys_of_a_sample_are_join_keys():
     assert keys(key="header:h") == [b"y"]
     assert keys(key=["kafka", "header:h"]) == [b"user|y"]
     assert keys() == [b"user", b"user"]
+
+
+def test_deletes_of_change_data_capture_are_counted():
+    """Records without a value, and Debezium's `op: d`, with or without the schema around it."""
+    values = [b'{"op":"d"}', b'{"op":"c"}', b'{"payload":{"op":"d"}}', None, b"no json"]
+    records = [Record(0, n, 5, 1, b"k", value) for n, value in enumerate(values)]
+
+    found = sample_of(Side(topic="t", format="json"), {}, {0: records}, 5, 5_000)
+
+    assert (found.tombstones, found.deletes) == (1, 3)
