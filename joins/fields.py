@@ -13,7 +13,7 @@ missing field.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from joins.errors import SpecError
@@ -31,10 +31,18 @@ _REST = "teacup_mismatch"
 """The field in which Spark leaves a value that does not fit."""
 
 
+class SchemaRefused(SpecError):
+    """Schemas that Spark refuses; each of `problems` is a line, `where: what`."""
+
+    def __init__(self, problems: Sequence[str]) -> None:
+        super().__init__("; ".join(problems))
+        self.problems = tuple(problems)
+
+
 def with_fields(rows: DataFrame, spec: JoinSpec) -> DataFrame:
     """Returns rows of a join (`joins.rows.frames.ROW`) with the columns of each side that has a schema.
 
-    Raises `SpecError`, naming every schema that is wrong, and where.
+    Raises `SchemaRefused`, naming every schema that is wrong, and where.
     """
     from pyspark.sql import functions as f
     from pyspark.sql.types import StringType
@@ -68,7 +76,7 @@ def judged(rows: DataFrame, spec: JoinSpec) -> DataFrame:
 
 
 def _schemas(spec: JoinSpec) -> Iterator[tuple[str, StructType]]:
-    problems = []
+    problems: list[str] = []
     for name in spec.typed:
         side = spec.side(name)
         try:
@@ -76,7 +84,7 @@ def _schemas(spec: JoinSpec) -> Iterator[tuple[str, StructType]]:
         except ValueError as refused:
             problems.append(f"{name}.schema: {side.value_schema!r} is not allowed: {refused}")
     if problems:
-        raise SpecError("; ".join(problems))
+        raise SchemaRefused(problems)
 
 
 def _schema(side: Side) -> StructType:

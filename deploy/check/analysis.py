@@ -13,7 +13,7 @@ import polars as pl
 
 from deploy.jobfile.job import CommonJob, JoinJob
 from deploy.output.select import PARTS, SelectRefused, empty_rows, flattened, selected_rows
-from joins.errors import SpecError
+from joins.fields import SchemaRefused
 from joins.items import row_table
 from joins.rows.frames import ROW
 from teacup.spark.analysis import analyse_quietly
@@ -44,10 +44,8 @@ class Analyser:
             return ()
         try:
             selected_rows(empty_rows(self._spark(job)), job)
-        except SelectRefused as refused:
+        except (SelectRefused, SchemaRefused) as refused:
             return refused.problems
-        except SpecError as refused_:  # a schema
-            return tuple(str(refused_).split("; "))
         return ()
 
     def selected(self, job: JoinJob, rows: Sequence[dict[str, Any]]) -> pl.DataFrame:

@@ -188,7 +188,7 @@ def _readable(apart: pl.Series, *, appended: bool) -> str:
     """Says how long after left's time right became readable. For old records only the broker's append time tells."""
     if not appended:
         return (
-            "  how long after left's time right becomes readable: unknown, as times come from the payload. A job with "
+            "  how long after left's time right becomes readable: unknown, as times are the producers'. A job with "
             "`metrics` draws that wait curve while it runs"
         )
     lags = quantiles(apart.to_numpy(), np.ones(len(apart), np.int64))

@@ -26,6 +26,7 @@ from deploy.jobfile.values import (
     KeyParts,
     Name,
     Namespace,
+    SchemaText,
     SparkProperties,
     Start,
     TimePath,
@@ -266,7 +267,7 @@ class SideKeys(Keys):
         "registry's frame) as JSON, `text` as text, `bytes` as base64"
     )
 
-    value_schema: Text | None = of(Side).value_schema(
+    value_schema: SchemaText | None = of(Side).value_schema(
         "fields of the value with their types, as Spark's DDL (`order_id STRING, amount DOUBLE`): `output.select` has "
         "them as columns of these types (`left.order_id`); needs `format: json`, `avro` or `protobuf`",
         alias="schema",

@@ -98,7 +98,11 @@ class SelectKeys(Keys):
     @model_validator(mode="before")
     @classmethod
     def _fields_alone(cls, given: object) -> object:
-        short = isinstance(given, dict) and given and not given.keys() & cls.model_fields
+        if not isinstance(given, dict | cls):
+            raise ValueError(
+                "give the fields of the value, as {user: left.user}, or a mapping with key, value, headers"
+            )
+        short = isinstance(given, dict) and given and not given.keys() & cls.model_fields.keys()
         return {"value": given} if short else given
 
     @model_validator(mode="after")

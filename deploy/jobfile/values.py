@@ -153,6 +153,13 @@ def selected(value: object) -> str | dict[str, str]:
     return value
 
 
+def schema_text(value: object) -> object:
+    """Returns a schema as it is, if it is a text; what Spark says of it comes later."""
+    if not isinstance(value, str):
+        raise ValueError('give all fields in one text: "order_id STRING, amount DOUBLE"')
+    return value
+
+
 def with_brokers(given: dict[str, str]) -> dict[str, str]:
     """Returns the properties, with which a broker can be found."""
     if not given.get("bootstrap.servers"):
@@ -211,6 +218,7 @@ Selected = Annotated[
         }
     ),
 ]
+SchemaText = Annotated[str, BeforeValidator(schema_text), Field(min_length=1)]
 TimePath = Annotated[str, AfterValidator(time_path)]
 TimeZone = Annotated[str, AfterValidator(time_zone)]
 KafkaProperties = Annotated[Properties, AfterValidator(with_brokers)]

@@ -74,7 +74,9 @@ def with_selected(
 
 
 def selected_rows(frame: DataFrame, job: JoinJob) -> DataFrame:
-    """Returns a join's rows with what the job's `output.select` makes of them. Raises `SelectRefused`, `SpecError`."""
+    """Returns a join's rows with what the job's `output.select` makes of them. Raises `SelectRefused`, or
+    `SchemaRefused`.
+    """
     output, again = job.output, job.output.deduplicate
     assert output.select is not None
     frame = with_fields(frame, job.spec)

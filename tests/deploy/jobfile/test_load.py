@@ -209,6 +209,8 @@ MISTAKES: list[tuple[str, object, str, str]] = [
     ("output/select", {"value": {"a": 5}}, "output.select.value.a", "5 is not allowed: give Spark SQL as a text"),
     ("output/select", {"a": 5}, "output.select.value.a", "give Spark SQL as a text"),
     ("output/select", {"key": "key", "value": "key", "other": "key"}, "output.select.other", "unknown key"),
+    ("left/schema", {"n": "INT"}, "left.schema", 'give all fields in one text: "order_id STRING, amount DOUBLE"'),
+    ("output/select", "left.user", "output.select", "give the fields of the value, as {user: left.user}, or a mapping"),
     ("left/schema", "n INT", "left.format", "`schema` needs it"),
     ("left/on_mismatch", "dead_letter", "left.on_mismatch", "not of `schema`; give one"),
     ("topics/late", "impressions", "topics.late", "is right.topic as well"),
