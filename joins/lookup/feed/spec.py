@@ -32,7 +32,7 @@ from teacup.kafka.log.losses import CONTINUE, Epochs, Losses, epochs_of
 from teacup.kafka.log.topic_log import Ends, TopicLog, fair_shares
 from teacup.kafka.records.record import OUTLIERS, typical
 
-FORMAT = 3
+FORMAT = 4
 REMEDY = "feed again with a new checkpoint (`start: TIME`, or earliest)"
 WAY_OUT = f"With `on_data_loss: continue` the next `teacup run` plans it again from what is left. Otherwise {REMEDY}"
 
