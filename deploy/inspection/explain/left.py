@@ -64,7 +64,7 @@ class LeftAnswers:
         copies = self._of.copies("left", record, _copied_left(record, rows), read)
         outcome, reason = self._outcome(record, read, rows, copies)
         answer = LeftAnswer(record, outcome, reason, rows, copies, read, self._is_ours(rows))
-        answer = replace(answer, limit=limit_of(self._spec, read), bucket=self._bucket(record))
+        answer = replace(answer, limit=limit_of(self._spec, read), bucket=self._bucket(record, read))
         answer = replace(answer, moved_from=self._moved_from(record))
         if brief:
             return answer
@@ -165,11 +165,12 @@ class LeftAnswers:
         stalled = limit.stalled_from_ms is not None and record.time_ms >= limit.stalled_from_ms
         return "right_stalled" if stalled else "no_candidate"
 
-    def _bucket(self, record: SideRecord) -> int | None:
-        """Returns the bucket of the record's rows; None if it is in no plan yet."""
-        if self._spec.path is JoinPath.SHUFFLED:
-            return _bucket_of(record, self._spec.buckets or 1)
-        bucket = bucket_with(self._of.plans.newest, "left", record.partition)
+    def _bucket(self, record: SideRecord, read: BatchRead) -> int | None:
+        """Returns the bucket of the record's rows, by the plan that read it; None if it is in no plan yet."""
+        plan = read.plan or self._of.plans.newest
+        if plan is not None and plan.parts:
+            return _bucket_of(record, plan.parts)
+        bucket = bucket_with(plan, "left", record.partition)
         return None if bucket is None else bucket.number
 
     def _receipt(self, bucket: int | None) -> Receipt | None:

@@ -71,9 +71,9 @@ class Plans:
 
     @cached_property
     def spec(self) -> JoinSpec:
-        """The join, with its path as soon as that is decided."""
+        """The join, with its path and buckets as soon as these are decided."""
         spec, newest = self._job.spec, self.newest
-        if newest is None or spec.path is not None:
+        if newest is None:
             return spec
         path = JoinPath.SHUFFLED if newest.parts else JoinPath.DIRECT
         return replace(spec, path=path, buckets=newest.tasks)

@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+from typing import Any
+
+import polars as pl
 from confluent_kafka import TopicPartition
 
+from joins.rows.buckets import buckets_of
 from teacup.base.errors import ExitCode
 from teacup.base.now import wall_ms
 from tests.deploy.inspection.explain.asking import answers, short
@@ -154,6 +158,32 @@ def test_what_is_gone_is_said_to_be_gone_and_rows_of_at_least_once_are_counted(
     assert [row["right"] for row in gone["rows"]] == [[1, 0], [1, 0]]
     assert (unplanned["outcome"], unplanned["candidates"]) == ("matched", [])
     assert any("cannot be read: retention has deleted it" in note for note in unplanned["notes"])
+
+
+def test_on_the_shuffled_path_the_receipt_is_of_the_part_that_the_key_had_in_its_batch(kafka, window_job, here):
+    """The job file does not say how many parts there are, and then another number."""
+    content = window_job(2, join={"before": "2s", "path": "shuffled"})
+    keys = [b"%d" % i for i in range(8)]
+
+    def buckets(content: dict[str, Any], offsets: range) -> list[int]:
+        answer, _ = answers(content, [f"0:{offset}" for offset in offsets])
+        assert all(each["receipt"]["done"] for each in answer.values())
+        assert all(each["receipt"]["batch"] >= each["batch"]["number"] for each in answer.values())
+        return [each["receipt"]["bucket"] for each in answer.values()]
+
+    def parts(count: int) -> list[int]:
+        frame = pl.DataFrame({"key": keys}, schema={"key": pl.Binary}).with_columns(partition=pl.lit(0, pl.Int32))
+        return [int(part) for part in buckets_of(frame, count)]
+
+    produce(kafka, content["left"]["topic"], [Put(0, key, at(10)) for key in keys])
+    assert here.run(content).code == ExitCode.DONE
+    assert buckets(content, range(8)) == parts(2)
+
+    changed = content | {"join": content["join"] | {"buckets": 5}}
+    produce(kafka, content["left"]["topic"], [Put(0, key, at(20)) for key in keys])
+    assert here.run(changed).code == ExitCode.DONE
+    assert buckets(changed, range(8, 16)) == parts(5)
+    assert buckets(changed, range(8)) == parts(2)
 
 
 def test_a_lookup_join_is_explained_by_its_rows_and_what_is_stored(kafka, world, window_job, here, ask):
