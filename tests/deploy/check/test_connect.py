@@ -76,6 +76,25 @@ def test_a_sound_job_has_no_errors(check: Check, kafka: dict[str, str], topic_fa
     assert len(found["ok groups"]) == 2
 
 
+def test_a_full_join_needs_left_for_as_long_as_right(
+    check: Check, kafka: dict[str, str], topic_factory: TopicFactory
+) -> None:
+    """Left records tell which right ones are joined, if marks are lost; other types need left only until it is read."""
+    left, out = topic_factory(1, prefix="left", config={"retention.ms": "300000"}), topic_factory(1, prefix="out")
+    right = topic_factory(1, prefix="right")
+    for topic in (left, right):
+        produce(kafka, topic, [Put(0, b"k", wall_ms() - 1_000)])
+
+    _, found = check(join(left, right, out))
+    assert "left waits for right" in found["warning left.retention"][0]
+
+    code, found = check(join(left, right, out, join={"before": "10m", "type": "full"}))
+    assert code == ExitCode.DATA_LOSS
+    (text,) = found["error left.retention"]
+    assert "`type: full` asks it which right records it was joined with" in text
+    assert "10m" in text
+
+
 def test_several_errors_are_reported_at_once(check: Check, kafka: dict[str, str], topic_factory: TopicFactory) -> None:
     """A missing topic, other partitions, keys of other things, compaction, times out of order."""
     left = topic_factory(1, prefix="left", config={"cleanup.policy": "compact"})

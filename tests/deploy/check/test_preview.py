@@ -62,6 +62,12 @@ def test_the_first_left_records_are_joined_and_nothing_is_written(
     assert ended.exit_code == ExitCode.DONE, ended.output
     assert "match rate 65.6%: matched 200, unmatched 105 (no_candidate 100, null_key 5)" in ended.output
     assert "of matched rows: -2s (1%), -2s (50%), -2s (99%); the join allows -10s to +0" in ended.output
+    for kind, left_out in (("inner", "105 are not written: `type: inner` leaves unmatched ones out"), ("full", None)):
+        typed = ["check", str(path), "--connect", "--preview", "--set", f"join.type={kind}"]
+        ended = CliRunner().invoke(app, typed)
+        assert "match rate 65.6%: matched 200, unmatched 105 (no_candidate 100, null_key 5)" in ended.output
+        assert (left_out or "nothing was written") in ended.output
+        assert ("are not written" in ended.output) is (left_out is not None)
     log = BrokerLog(out, kafka)
     assert {ends.high for ends in log.ends().values()} == {0}
     log.close()

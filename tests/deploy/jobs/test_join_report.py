@@ -176,8 +176,13 @@ def test_nothing_is_said_about_a_deduplicator_that_is_off_or_not_there() -> None
         assert batch.rare() == []
 
 
-def test_right_records_that_count_as_joined_because_retention_was_too_short_are_reported() -> None:
-    """Once per batch, over all buckets; not every range is named."""
+@pytest.mark.parametrize(
+    ("kind", "lacking"), [("left", "`unjoined` may lack some"), ("full", "their rows are missing")]
+)
+def test_right_records_that_count_as_joined_because_retention_was_too_short_are_reported(
+    kind: str, lacking: str
+) -> None:
+    """Once per batch, over all buckets; not every range is named. What is missing depends on the type."""
     both = {"left": 0, "right": 0}
     gone = [("left", 0, 769, 1009)], [("left", p, 0, 5) for p in range(1, 5)]
     batches = [
@@ -185,8 +190,9 @@ def test_right_records_that_count_as_joined_because_retention_was_too_short_are_
         for n, deleted in enumerate(gone)
     ]
 
-    (warning,) = texts(gather(SPEC, batches, 0.5, 1_000))
+    (warning,) = texts(gather(replace(SPEC, right=replace(SPEC.right, type=kind)), batches, 0.5, 1_000))
 
+    assert f"They count as joined, so that {lacking};" in warning
     assert "l-0 [769, 1009), l-1 [0, 5), l-2 [0, 5) and 2 more" in warning
     assert warning.startswith("of 6 right records")
 
