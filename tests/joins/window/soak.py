@@ -1,9 +1,11 @@
-"""Many generated histories, cut and restarted at random: `make soak`. Records have wrong times or come much too late.
+"""Many generated histories of each type and policy, cut and restarted at random: `make soak`.
 
-    python -m tests.joins.window.soak --histories 2000 --seed 7
+    python -m tests.joins.window.soak --histories 20000 --seed 7
 
-Each history is played with restarts that lose files at random, drained, and compared with the oracle. The first one in
-which another record gets a wrong row ends the run and is printed.
+Histories of an in-memory join have wrong times, or come much too late; each is played on the direct or the shuffled
+path, with restarts that lose files at random. Those of a lookup join have a feeder and a collector that lag, pause and
+go back. Each is drained, and compared with the oracle. The first one in which another record gets a wrong row ends the
+run and is printed. Without `--histories` there are 20,000; types, policies and joins share them equally.
 """
 
 from __future__ import annotations
@@ -11,57 +13,93 @@ from __future__ import annotations
 import argparse
 import random
 import time
+from collections import Counter
+from collections.abc import Callable
+from typing import Any
 
 from hypothesis import HealthCheck, Phase, given, seed, settings
 from hypothesis import strategies as st
 
+from joins.spec import JoinSpec, JoinType, Policy
+from joins.testing.history import History
 from joins.testing.simulation import Simulation
 from joins.testing.strategies import cuts
+from tests.joins.lookup.test_lookup_properties import check_output
+from tests.support import lookuphistories
 from tests.support.joinhistories import check_rows_of_others, joins_with_history
+from tests.support.making import changed
+
+
+class Soak:
+    """What was played so far."""
+
+    def __init__(self) -> None:
+        self.played: Counter[str] = Counter()
+        self.records: Counter[bool] = Counter()
+
+    def window(self, kind: JoinType, policy: Policy) -> Callable[..., None]:
+        """Returns the property of an in-memory join of a type and a policy."""
+
+        @given(joins_with_history(wrong_times=True, reordered=True), cuts(), st.randoms(use_true_random=False))
+        def holds(join: tuple[JoinSpec, History], steps: Any, chance: random.Random) -> None:
+            spec, history = changed(join[0], type=kind, policy=policy), join[1]
+            simulation = Simulation(history, spec)
+            for step in steps:
+                simulation.play([step])
+                if chance.random() < 0.5:
+                    simulation.restart(lose_files=chance.random() < 0.5)
+            check_rows_of_others(history, simulation, simulation.drain())
+            self.count(f"window join, {spec.path or 'direct'}", history)
+
+        return holds
+
+    def lookup(self, kind: JoinType, policy: Policy) -> Callable[..., None]:
+        """Returns the property of a lookup join of a type and a policy."""
+
+        @given(lookuphistories.joins_with_history(), lookuphistories.STEPS)
+        def holds(join: tuple[JoinSpec, History], steps: Any) -> None:
+            check_output((changed(join[0], type=kind, policy=policy), join[1]), steps)
+            self.count("lookup join", join[1])
+
+        return holds
+
+    def count(self, join: str, history: History) -> None:
+        self.played[join] += 1
+        for topic in (history.left, history.right):
+            self.records.update(event.wrong_time for event in topic.records())
 
 
 def soak(histories: int, number: int) -> None:
-    done = right = wrong = 0
-    began = time.monotonic()
-
-    @seed(number)
-    @settings(
-        max_examples=histories,
+    begun, found = time.monotonic(), Soak()
+    rows = [(k, p) for k in JoinType for p in Policy if not (k.left_alone and p is Policy.ALL)]
+    cells = [(found.window, k, p) for k, p in rows] * 2 + [
+        (found.lookup, k, p) for k, p in rows if k is not JoinType.FULL
+    ]
+    each = settings(
+        max_examples=-(-histories // len(cells)),
         deadline=None,
         database=None,
         phases=[Phase.generate],
         suppress_health_check=list(HealthCheck),
     )
-    @given(joins_with_history(wrong_times=True, reordered=True), cuts(), st.randoms(use_true_random=False))
-    def holds(join, steps, chance):
-        nonlocal done, right, wrong
-        spec, history = join
-        simulation = Simulation(history, spec)
-        for step in steps:
-            simulation.play([step])
-            if chance.random() < 0.5:
-                simulation.restart(lose_files=chance.random() < 0.5)
-        check_rows_of_others(history, simulation, simulation.drain())
-        done += 1
-        for topic in (history.left, history.right):
-            records = list(topic.records())
-            wrong += sum(event.wrong_time for event in records)
-            right += sum(not event.wrong_time for event in records)
-
-    try:
-        holds()
-    except BaseException:
-        print(f"seed {number}, after {done} histories")
-        raise
+    for at, (property_of, kind, policy) in enumerate(cells):
+        try:
+            seed(number + at)(each(property_of(kind, policy)))()
+        except BaseException:
+            print(
+                f"seed {number}, {property_of.__name__} join, {kind}, {policy}, after {found.played.total()} histories"
+            )
+            raise
     print(
-        f"{done} histories (seed {number}) with {right} records and {wrong} with wrong ones: no row of "
-        f"the former is wrong, lost or a duplicate; {time.monotonic() - began:.0f} s"
+        f"{found.played.total()} histories (seed {number}: {dict(found.played)}; {len(rows)} types and policies) with "
+        f"{found.records[False]} records and {found.records[True]} with wrong ones: no row of the former is wrong, "
+        f"lost or a duplicate; {time.monotonic() - begun:.0f} s"
     )
 
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--histories", type=int, default=2_000)
+    parser.add_argument("--histories", type=int, default=20_000)
     parser.add_argument("--seed", type=int, default=None)
     asked = parser.parse_args()
     soak(asked.histories, random.randrange(1 << 32) if asked.seed is None else asked.seed)
