@@ -36,7 +36,7 @@ from joins.items import Batches, End, Item, Rows
 from joins.plan.reader import JoinControl
 from joins.plan.start.copartition import with_path
 from joins.read.summary import BucketSummary
-from joins.spec import Format, JoinPath, JoinSpec, Right, Side
+from joins.spec import Format, JoinPath, JoinSpec, JoinType, Right, Side
 from joins.streaming import join_kind_of, stage_frame
 from teacup.kafka.delivery.provenance import BatchTag
 from teacup.kafka.write.templates import MadeTexts
@@ -45,13 +45,23 @@ from teacup.spark.session import Session
 
 
 def spec_of(
-    work: Work, form: str, before_ms: int, max_records: int | None = MAX_RECORDS, path: str | None = None
+    work: Work,
+    form: str,
+    before_ms: int,
+    max_records: int | None = MAX_RECORDS,
+    path: str | None = None,
+    kind: str = JoinType.LEFT,
 ) -> JoinSpec:
     return JoinSpec(
         name="bench",
         left=Side(topic=work.left_topic, disorder_ms=DISORDER_MS, format=Format(form)),
         right=Right(
-            topic=work.right_topic, disorder_ms=DISORDER_MS, format=Format(form), before_ms=before_ms, after_ms=AFTER_MS
+            topic=work.right_topic,
+            disorder_ms=DISORDER_MS,
+            format=Format(form),
+            before_ms=before_ms,
+            after_ms=AFTER_MS,
+            type=JoinType(kind),
         ),
         max_records=max_records,
         path=None if path is None else JoinPath(path),
@@ -90,7 +100,7 @@ def run_without_sink(spec: JoinSpec, checkpoint: Path, windows: Path, master: st
     def summaries_of(items: Iterable[Item[BucketSummary]]) -> Iterator[BucketSummary]:
         for item in items:
             if isinstance(item, Rows):
-                results = item.frame.filter(pl.col("outcome").is_in(["matched", "unmatched"]))
+                results = item.frame.filter(pl.col("outcome").is_in(spec.right.type.outcomes))
                 envelopes = outgoing_results(spec, Output(topic="none"), results, tag).values
                 if not isinstance(envelopes, MadeTexts) or len(envelopes.to_series()) != len(results):
                     raise AssertionError("an envelope is missing")
@@ -168,6 +178,7 @@ def _main() -> None:
     parser.add_argument("--sink", choices=("none", "kafka"), default="none")
     parser.add_argument("--topic", default="bench-joined", help="the output topic; it must exist")
     parser.add_argument("--path", choices=[*JoinPath], default=None)
+    parser.add_argument("--type", choices=[*JoinType], default=JoinType.LEFT)
     parser.add_argument("--delivery", choices=DELIVERIES, default="exactly-once")
     parser.add_argument("--select", choices=SELECTS, help="flat rows of eight fields instead of the envelope")
     parser.add_argument("--format", choices=("json", "bytes"), default="json", help="what the values are declared as")
@@ -177,7 +188,8 @@ def _main() -> None:
     parser.add_argument("--checkpoint", type=Path, required=True)
     parser.add_argument("--out", type=Path, required=True)
     asked = parser.parse_args()
-    spec = spec_of(Work.load(asked.work), asked.format, asked.before_ms, asked.max_records, asked.path)
+    work = Work.load(asked.work)
+    spec = spec_of(work, asked.format, asked.before_ms, asked.max_records, asked.path, asked.type)
     windows = asked.checkpoint.with_name(asked.checkpoint.name + "-windows")
     if asked.sink == "none":
         summaries = run_without_sink(spec, asked.checkpoint, windows, asked.master)

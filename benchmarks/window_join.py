@@ -64,7 +64,8 @@ from benchmarks.workload import (
     make,
     read_topic,
 )
-from joins.spec import JoinPath
+from joins.outcome import RESULTS
+from joins.spec import JoinPath, JoinType
 from teacup.base.now import wall_ms
 
 TIMEOUT_S = 900.0
@@ -120,10 +121,12 @@ class Bench:
         delivery: str = "exactly-once",
         path: JoinPath = JoinPath.DIRECT,
         select: str | None = None,
+        kind: JoinType = JoinType.LEFT,
     ) -> Result:
         topic = f"bench-{name}"
         arguments = ["--sink", sink, "--format", form, "--before-ms", str(before_ms), "--topic", topic]
-        arguments += ["--delivery", delivery, "--path", path, *(() if select is None else ("--select", select))]
+        arguments += ["--delivery", delivery, "--path", path, "--type", kind]
+        arguments += [] if select is None else ["--select", select]
         if sink == "kafka":
             create_topic(self.work.bootstrap, topic, LOG_APPEND_TIME)
         done, out, progress = self._run_on_spark(name, "benchmarks.ours", *arguments)
@@ -138,7 +141,8 @@ class Bench:
         details = {"window": out["window"]}
         if sink == "kafka":
             written = read_back(self.work, topic)
-            check(f"{name}, read back", written.counts, (expected.matched, expected.unmatched))
+            rows = [getattr(expected, of) if of in kind.outcomes else 0 for of in RESULTS]
+            check(f"{name}, read back", written.counts, rows)
             details["first_row_s"] = written.first_s - done.begun_s
             delete_topic(self.work.bootstrap, topic)
         return Result(name, measured, done.footprint, details)

@@ -61,12 +61,14 @@ U8 = npt.NDArray[np.uint8]
 class Shape:
     """How a work differs from the one that the module describes.
 
-    left_per_s  clicks per second of event time
-    hot         the part of all clicks that have one and the same key, which has an impression every `HOT_EVERY_MS`
+    right_bytes  of each right value; None: as many as of a left one
+    left_per_s   clicks per second of event time
+    hot          the part of all clicks that have one and the same key, which has an impression every `HOT_EVERY_MS`
     """
 
     partitions: int = PARTITIONS
     value_bytes: int = VALUE_BYTES
+    right_bytes: int | None = None
     left_per_s: int = LEFT_PER_S
     hot: float = 0.0
 
@@ -265,11 +267,12 @@ def make(
     left, right = generate(scale, shape)
     names = {"click": f"{prefix}-clicks", "impression": f"{prefix}-impressions"}
     writer = TopicWriter({"bootstrap.servers": bootstrap})
-    for (kind, topic), side in zip(names.items(), (left, right), strict=True):
+    sizes = shape.value_bytes, shape.right_bytes or shape.value_bytes
+    for (kind, topic), side, size in zip(names.items(), (left, right), sizes, strict=True):
         create_topic(bootstrap, topic, partitions=shape.partitions)
         for at in range(0, len(side), _CHUNK):
             ids, times = side.ids[at : at + _CHUNK], side.times_ms[at : at + _CHUNK]
-            writer.write(topic, keys(ids), values(ids, kind, shape.value_bytes), timestamps=pa.array(times))
+            writer.write(topic, keys(ids), values(ids, kind, size), timestamps=pa.array(times))
         writer.flush()
     writer.close()
     return Work(
