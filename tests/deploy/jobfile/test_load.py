@@ -15,7 +15,7 @@ from datadelay.watermark import Idle
 from deploy.jobfile.job import JoinJob, Select
 from deploy.jobfile.load import load_job
 from deploy.jobfile.reference import json_schema, markdown_table
-from joins.spec import Format, JoinSpec, Policy, Right, Side
+from joins.spec import Format, JoinSpec, JoinType, Policy, Right, Side
 from teacup.base.errors import SettingsInvalid
 
 ROOT = Path(__file__).parents[3]
@@ -390,13 +390,22 @@ def test_a_schema_without_a_select_has_no_use(tmp_path: Path) -> None:
         _load(tmp_path, document)
 
 
+def test_a_line_makes_a_join_of_each_type_of_the_shortest_example(tmp_path: Path) -> None:
+    """The lines are those of the page."""
+    page = (ROOT / "docs" / "window-join.md").read_text(encoding="utf-8")
+    lines = re.findall(r"(?m)^join: \{before: 10m, type: \w+\}", page)
+    shipped = yaml.safe_load((ROOT / "deploy" / "examples" / "window-join-minimal.yaml").read_text(encoding="utf-8"))
+
+    assert [_load(tmp_path, {**shipped, **yaml.safe_load(line)}).spec.right.type for line in lines] == [*JoinType]
+
+
 def test_the_example_names_every_key() -> None:
     """Whoever copies it sees what there is."""
     text = (ROOT / "deploy" / "examples" / "window-join.yaml").read_text(encoding="utf-8")
 
     for line in markdown_table().splitlines()[2:]:
         key = line.split("`")[1].split(".")[-1]
-        assert f"{key}:" in text or key == "window_folder", key
+        assert re.search(rf"(?<![\w.]){re.escape(key)}:", text) or key == "window_folder", key
 
 
 def test_the_schema_describes_every_key() -> None:
