@@ -23,8 +23,13 @@ STEPS = st.lists(
     max_size=25,
 )
 
+LOOKUPS = (
+    specs().filter(lambda spec: spec.idle is Idle.ADVANCE and spec.right.type is not JoinType.FULL).map(lookup_spec)
+)
+"""Lookup joins of each type that there is."""
+
 
 @st.composite
 def joins_with_history(draw):
-    spec = draw(specs().filter(lambda spec: spec.idle is Idle.ADVANCE and spec.right.type is not JoinType.FULL))
-    return lookup_spec(spec), draw(histories(spec))
+    spec = draw(LOOKUPS)
+    return spec, draw(histories(spec))

@@ -15,11 +15,10 @@ from joins.testing.history import History
 from joins.testing.strategies import cuts, histories
 from tests.support.audited import APART, Audited, AuditedLookup, AuditedSimulation, joined
 from tests.support.joinhistories import advancing
-from tests.support.lookuphistories import STEPS
+from tests.support.lookuphistories import LOOKUPS, STEPS
 from tests.support.making import changed, join_spec, topic
 from tests.support.profiles import share
 from tests.support.provenance import header
-from tests.support.simulatedlookup import lookup_spec
 
 
 @st.composite
@@ -50,7 +49,7 @@ def test_what_a_join_writes_is_clean(audited):
 @st.composite
 def lookups(draw):
     """Some lookup joins of one spec, with late records and a feeder and a collector that lag, pause and rewind."""
-    spec = lookup_spec(draw(advancing))
+    spec = draw(LOOKUPS)
     simulations = []
     for history, steps in draw(st.lists(st.tuples(histories(spec), STEPS), min_size=1, max_size=8)):
         simulations.append(AuditedLookup(history, spec))
