@@ -7,8 +7,9 @@ from hypothesis import strategies as st
 from datadelay.model import DelayState
 from datadelay.watermark import Idle
 from joins.spec import JoinType
+from joins.testing import oracle
 from joins.testing.strategies import histories, specs
-from tests.support.simulatedlookup import lookup_spec
+from tests.support.simulatedlookup import Simulated, lookup_spec
 
 STEPS = st.lists(
     st.one_of(
@@ -33,3 +34,14 @@ LOOKUPS = (
 def joins_with_history(draw):
     spec = draw(LOOKUPS)
     return spec, draw(histories(spec))
+
+
+def check_output(join, steps):
+    """The rows are those of brute force, whatever happens in these steps."""
+    spec, history = join
+    run = Simulated(history, spec)
+
+    for name, *values in steps:
+        (run.clock.advance if name == "advance" else getattr(run, name))(*values)
+
+    assert run.drain() == oracle.join(history, spec)

@@ -13,7 +13,7 @@ from joins.testing import oracle
 from joins.testing.history import History
 from teacup.base.times import LATEST_MS
 from tests.support.canary import searched
-from tests.support.lookuphistories import STEPS, joins_with_history
+from tests.support.lookuphistories import STEPS, check_output, joins_with_history
 from tests.support.making import join_spec, topic
 from tests.support.simulatedlookup import GENERATIONS, Simulated, lookup_spec
 
@@ -22,16 +22,6 @@ from tests.support.simulatedlookup import GENERATIONS, Simulated, lookup_spec
 def test_output_equals_the_oracle_for_any_feeder_collector_and_cut(join, steps):
     """A feeder that lags, pauses and rewinds, a collector that is late or does not know, any batches and restarts."""
     check_output(join, steps)
-
-
-def check_output(join, steps):
-    spec, history = join
-    run = Simulated(history, spec)
-
-    for name, *values in steps:
-        (run.clock.advance if name == "advance" else getattr(run, name))(*values)
-
-    assert run.drain() == oracle.join(history, spec)
 
 
 @given(joins_with_history(), STEPS, st.data())

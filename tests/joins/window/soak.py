@@ -24,7 +24,6 @@ from joins.spec import JoinSpec, JoinType, Policy
 from joins.testing.history import History
 from joins.testing.simulation import Simulation
 from joins.testing.strategies import cuts
-from tests.joins.lookup.test_lookup_properties import check_output
 from tests.support import lookuphistories
 from tests.support.joinhistories import check_rows_of_others, joins_with_history
 from tests.support.making import changed
@@ -58,7 +57,7 @@ class Soak:
 
         @given(lookuphistories.joins_with_history(), lookuphistories.STEPS)
         def holds(join: tuple[JoinSpec, History], steps: Any) -> None:
-            check_output((changed(join[0], type=kind, policy=policy), join[1]), steps)
+            lookuphistories.check_output((changed(join[0], type=kind, policy=policy), join[1]), steps)
             self.count("lookup join", join[1])
 
         return holds
