@@ -30,13 +30,14 @@ from itertools import repeat
 from struct import Struct
 from typing import NamedTuple
 
+from teacup.base.times import LATEST_MS
 from teacup.storage.backends.namespaces import Moment
 from teacup.storage.model import Item, Keep, Namespace, ReadResult, Status, WriteResult
 
 _Entry = tuple[tuple[int, bytes], int, int, int]
 
 _PORTION_KEYS = 1_000
-_NEVER = 1 << 62
+_NEVER = LATEST_MS
 _MARK = -1
 _HEAD = Struct("<qqHI")
 _OK = WriteResult(Status.OK)
