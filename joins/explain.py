@@ -3,6 +3,7 @@
 A join decides by what it has read when a left record goes (`Visibility`). Each right record is tested against these
 rules in this order; the first that applies is its `MatchReason`:
 
+    itself           one topic on both sides: it is the left record
     dead_letter      it cannot take part
     null_key         it has no join key
     other_key        its key has other bytes
@@ -57,6 +58,7 @@ NOT_YET = sys.maxsize
 class MatchReason(StrEnum):
     """Why a right record is in a left record's row, or why not; see the module's docstring."""
 
+    ITSELF = "itself"
     DEAD_LETTER = "dead_letter"
     NULL_KEY = "null_key"
     OTHER_KEY = "other_key"
@@ -213,6 +215,8 @@ def judge(
 
 
 def _ruled_out(spec: JoinSpec, left: SideRecord, right: SideRecord, passage: Visibility) -> Candidate | None:
+    if spec.one_topic and right.position == left.position:
+        return Candidate(right, MatchReason.ITSELF)
     if right.dead is not None or right.time_ms is None:
         return Candidate(right, MatchReason.DEAD_LETTER)
     if right.key is None:
@@ -253,7 +257,7 @@ def chosen(spec: JoinSpec, left: SideRecord, rights: Sequence[SideRecord]) -> li
     window = Slice.build(_frame(rights), {})
     by_position = {right.position: right for right in rights}
     picked: list[SideRecord] = []
-    for picks in pick(spec.right, [window], _frame([left]), EARLIEST_MS):
+    for picks in pick(spec.right, [window], _frame([left]), EARLIEST_MS, one_topic=spec.one_topic):
         rows = picks.row[picks.slice_of != NONE]
         found = zip(window.partitions[rows].tolist(), window.offsets[rows].tolist(), strict=True)
         picked += [by_position[position] for position in found]

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import InitVar, dataclass, field
 from enum import StrEnum
 from importlib.util import find_spec
-from typing import Annotated, Generic, Literal, TypeVar
+from typing import Annotated, Any, Generic, Literal, TypeVar
 
 from datadelay.watermark import Idle
 from joins.errors import SpecError
@@ -26,8 +26,10 @@ from teacup.base.times import (
     UNLIMITED_MS,
 )
 from teacup.kafka.errors import ConfigError
+from teacup.kafka.headers import TOMBSTONE, WHERE
 from teacup.kafka.records.json_fields import PATH
 from teacup.kafka.records.record import KAFKA, OUTLIERS, KeyOf, Projection, TimeOf
+from teacup.kafka.records.where import RecordFilter
 from teacup.kafka.records.written_times import TimeUnit
 
 _NAME = r"^[A-Za-z0-9._-]+$"
@@ -186,6 +188,8 @@ class Side(DurationArgs):
                  on); None: nothing special, though they may then lack their time or key
     deletes      with tombstones "delete": what else is a delete, as PATH=TEXT of a field of the value: "$.op=d" for
                  Debezium; None: nothing
+    where        which records the side takes, by fields and headers (`{"$.type": "click"}`); None: all. Others are
+                 skipped: counted, without a row
     format       how values are encoded, and so how they are embedded in the output; a JSON path needs "json", "avro" or
                  "protobuf"
     value_schema fields of the value with their types, as Spark's DDL (`order_id STRING, amount DOUBLE`): a row then has
@@ -204,6 +208,7 @@ class Side(DurationArgs):
     disorder: InitVar[str | None] = None
     tombstones: Tombstones | None = None
     deletes: str | None = None
+    where: RecordFilter | Mapping[str, Any] | None = None
     format: Format = Format.BYTES
     value_schema: str | None = None
     on_mismatch: OnMismatch | None = None
@@ -211,6 +216,11 @@ class Side(DurationArgs):
     def __post_init__(self, *durations: str | None) -> None:
         where = f"{{}} of {self.topic!r}" if isinstance(self.topic, str) else "{}"
         self.take_texts(durations, where)
+        try:
+            where_of = self.where_of
+        except ConfigError as error:
+            raise SpecError(f"where of {self.topic!r}: {error}") from None
+        object.__setattr__(self, "where", where_of)
         coerce_fields(self, SpecError, where)
         try:
             time_of = self.time_of
@@ -233,6 +243,8 @@ class Side(DurationArgs):
         object.__setattr__(self, "key", key_of.parts[0] if len(key_of.parts) == 1 else key_of.parts)
         if key_of.paths and not self.has_json:
             raise self._needs_json("a key in the payload", key_of.paths[0])
+        if where_of is not None and where_of.paths and not self.has_json:
+            raise self._needs_json("a field in `where`", where_of.paths[0])
 
     def _check_deletes(self, key_of: KeyOf) -> None:
         if self.tombstones == "delete" and key_of.paths:
@@ -267,6 +279,11 @@ class Side(DurationArgs):
         return TimeOf(self.time, self.time_unit, self.time_zone)
 
     @property
+    def where_of(self) -> RecordFilter | None:
+        """Which records of the topic it takes; None: all."""
+        return RecordFilter.of(self.where) if isinstance(self.where, Mapping) else self.where
+
+    @property
     def kept(self) -> Projection | None:
         """What is kept of a record; None: everything."""
         return None if self.keep is None else Projection(self.keep)
@@ -286,6 +303,11 @@ class Side(DurationArgs):
     def has_json(self) -> bool:
         """Whether values are JSON when a join sees them."""
         return self.format.is_json
+
+    @property
+    def skips(self) -> tuple[str, ...]:
+        """The reasons of records that are counted, and have no row."""
+        return (*((WHERE,) if self.where else ()), *((TOMBSTONE,) if self.tombstones == "skip" else ()))
 
     @property
     def payload_time(self) -> bool:
@@ -420,7 +442,17 @@ IDENTITY = (
 OF_RIGHT = {name: f"right.{name}" for name in ("before_ms", "after_ms", "policy", "type")}
 """Where those are that are named differently from where they are."""
 IDENTITY_IF_SET = {
-    **dict.fromkeys(("left.tombstones", "right.tombstones", "left.time_zone", "right.time_zone", "right.deletes")),
+    **dict.fromkeys(
+        (
+            "left.tombstones",
+            "right.tombstones",
+            "left.time_zone",
+            "right.time_zone",
+            "right.deletes",
+            "left.where",
+            "right.where",
+        )
+    ),
     "type": JoinType.LEFT,
 }
 """The same, for values that are left out if they are these defaults."""
@@ -482,8 +514,11 @@ class JoinSpec(DurationArgs, BothSides[Side]):
     def __post_init__(self, *durations: str | None) -> None:
         self.take_texts(durations)
         coerce_fields(self, SpecError)
-        if self.left.topic == self.right.topic:
-            raise SpecError(f"right.topic: {self.right.topic!r} is left's topic as well; a join needs two topics")
+        if self.one_topic and self.right.source.is_stored:
+            raise SpecError(
+                f"right.topic: {self.right.topic!r} is left's topic as well; a lookup join needs two topics, a window "
+                "join does not"
+            )
         if self.left.keep is not None:
             raise SpecError("left.keep is not allowed: left records are never stored; give right.keep")
         if self.left.tombstones == "delete":
@@ -511,6 +546,11 @@ class JoinSpec(DurationArgs, BothSides[Side]):
     def typed(self) -> tuple[str, ...]:
         """The sides that have a schema."""
         return tuple(name for name in OTHER if self.side(name).value_schema is not None)
+
+    @property
+    def one_topic(self) -> bool:
+        """Whether left's topic is right's: a record may take part on both sides, and does not match itself."""
+        return self.left.topic == self.right.topic
 
     @property
     def is_direct(self) -> bool:

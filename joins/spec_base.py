@@ -21,6 +21,7 @@ from typing import Any, Self
 from joins.errors import SpecChanged, SpecError
 from teacup.base.fields import declared, takes
 from teacup.base.times import UNLIMITED, UNLIMITED_MS, duration_ms
+from teacup.kafka.records.where import RecordFilter
 
 REQUIRED: Any = ...
 """The default of a duration that must be given, as a number or a text."""
@@ -113,6 +114,8 @@ def identity_of(
 def _as_json(name: str, value: object) -> object:
     if isinstance(value, str):  # also a choice of several; a key of one part is a list, as one of several is
         return [str(value)] if name.endswith(".key") else str(value)
+    if isinstance(value, RecordFilter):
+        return value.to_json()
     return list(value) if isinstance(value, tuple) else value
 
 

@@ -260,8 +260,10 @@ def of_times(side: Side, facts: SideFacts, idle: Idle | None) -> Iterator[Findin
     what, sample = f"{facts.name}.time", facts.sample
     if sample.tombstones and side.tombstones != "delete":
         yield _of_tombstones(side, facts)
+    if side.where_of is not None and sample.records + sample.unfit:
+        yield _of_where(side, facts)
     if not sample.records:
-        which = "no sampled record with a value" if sample.tombstones else "no records yet"
+        which = "no sampled record that takes part" if sample.tombstones or sample.unfit else "no records yet"
         yield warning(what, f"{side.topic!r} has {which}: keys and times were not looked at")
         return
     times = sample.valid_times
@@ -304,6 +306,14 @@ def of_times(side: Side, facts: SideFacts, idle: Idle | None) -> Iterator[Findin
 
 def _zoneless(sample: Sample) -> str:
     return f"{sample.zoneless} of them are texts without a zone (no_zone)"
+
+
+def _of_where(side: Side, facts: SideFacts) -> Finding:
+    what, sample = f"{facts.name}.where", facts.sample
+    of = f"of {sample.records + sample.unfit} sampled records of {side.topic!r} fit {side.where_of}"
+    if sample.records:
+        return ok(what, f"{sample.records} {of}")
+    return warning(what, f"0 {of}: all others are skipped; check its paths and texts, unless that kind is rare")
 
 
 def _of_tombstones(side: Side, facts: SideFacts) -> Finding:

@@ -32,6 +32,7 @@ from deploy.jobfile.values import (
     TimePath,
     TimeZone,
     Topic,
+    WhereParts,
     of,
 )
 from joins.right_source import StoreAddress
@@ -262,6 +263,10 @@ class SideKeys(Keys):
         "`dead_letter`, `delete` (right is a table that changes, and its key has no value from then on); null: like "
         "any other record, so a dead letter if the time is in the value"
     )
+    where: WhereParts | None = of(Side).where(
+        "which records of the topic the side takes: for each JSON path or `header:NAME` a text, or a list of texts "
+        "(`{$.type: click}`); others are skipped (no row; counted). null: all"
+    )
     format: Format = of(Side).format(
         "what values are: `json` is embedded in the envelope, `avro` and `protobuf` (with a schema "
         "registry's frame) as JSON, `text` as text, `bytes` as base64"
@@ -287,6 +292,7 @@ class SideKeys(Keys):
         if self.value_schema is not None and not self.format.is_json:
             raise at_keys([("format", "give json, avro or protobuf: `schema` needs it")])
         fields = {"time": self.time, "key": next((part for part in self.key if part.startswith("$")), "")}
+        fields["field of `where`"] = next(iter(self.where.paths), "") if self.where is not None else ""
         for name, path in fields.items():
             if path.startswith("$") and not self.format.is_json:
                 raise at_keys([("format", f"give json, avro or protobuf: a {name} in the value ({path}) needs it")])

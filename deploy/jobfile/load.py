@@ -135,8 +135,9 @@ def _topic_clashes(document: Mapping[str, Any]) -> Problems:
     outputs: dict[Where, Any] = {("output", "topic"): output}
     outputs |= {("topics", name): topic for name, topic in _keys(document, "topics").items()}
     problems: Problems = []
-    if inputs["left.topic"] is not None and inputs["left.topic"] == inputs["right.topic"]:
-        problems.append((("right", "topic"), "is left.topic as well; a join needs two topics"))
+    left = inputs["left.topic"]
+    if left is not None and left == inputs["right.topic"] and document.get("kind") == "lookup-join":
+        problems.append((("right", "topic"), "is left.topic as well; a lookup join needs two topics"))
     for where, topic in outputs.items():
         for key, taken in inputs.items():
             if topic is not None and topic == taken:

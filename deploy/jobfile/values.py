@@ -16,7 +16,7 @@ from dataclasses import MISSING, fields
 from functools import partial
 from typing import Annotated, Any
 
-from pydantic import AfterValidator, BeforeValidator, Field, PlainValidator, WithJsonSchema
+from pydantic import AfterValidator, BeforeValidator, Field, PlainSerializer, PlainValidator, WithJsonSchema
 
 from joins.spec import JobName, TopicName
 from joins.spec_base import REQUIRED
@@ -25,6 +25,7 @@ from teacup.base.fields import INT64_MAX, Between, Rule, Spelling, declared, rul
 from teacup.base.times import millis_of, written
 from teacup.kafka.errors import ConfigError
 from teacup.kafka.records.record import KeyOf, Projection
+from teacup.kafka.records.where import RecordFilter
 from teacup.kafka.records.written_times import is_zone
 from teacup.spark import conf
 
@@ -160,6 +161,17 @@ def schema_text(value: object) -> object:
     return value
 
 
+def where_parts(value: object) -> RecordFilter:
+    """Returns which records a side takes."""
+    how = "give JSON paths or header:NAME, each with its texts, such as {$.type: [click, view]}"
+    if not isinstance(value, dict):
+        raise ValueError(how)
+    try:
+        return RecordFilter.of(value)
+    except ConfigError as error:
+        raise ValueError(f"{how} ({error})") from error
+
+
 def with_brokers(given: dict[str, str]) -> dict[str, str]:
     """Returns the properties, with which a broker can be found."""
     if not given.get("bootstrap.servers"):
@@ -174,6 +186,7 @@ def spark_properties(given: dict[str, str]) -> dict[str, str]:
     return given
 
 
+_TEXT_OF_WHERE = {"type": ["string", "integer", "boolean"]}
 Start = Annotated[
     str | int,
     BeforeValidator(start_at),
@@ -219,6 +232,22 @@ Selected = Annotated[
     ),
 ]
 SchemaText = Annotated[str, BeforeValidator(schema_text), Field(min_length=1)]
+WhereParts = Annotated[
+    RecordFilter,
+    PlainValidator(where_parts),
+    PlainSerializer(RecordFilter.to_json),
+    WithJsonSchema(
+        {
+            "type": "object",
+            "propertyNames": {"pattern": r"^(\$.+|header:.+)$"},
+            "additionalProperties": {
+                "anyOf": [_TEXT_OF_WHERE, {"type": "array", "items": _TEXT_OF_WHERE, "minItems": 1}]
+            },
+            "minProperties": 1,
+            "examples": [{"$.type": "click"}, {"header:ce_type": ["click", "view"]}],
+        }
+    ),
+]
 TimePath = Annotated[str, AfterValidator(time_path)]
 TimeZone = Annotated[str, AfterValidator(time_zone)]
 KafkaProperties = Annotated[Properties, AfterValidator(with_brokers)]

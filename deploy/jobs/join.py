@@ -115,7 +115,9 @@ class JoinJobKind(JobKind):
 
     def fields(self) -> Mapping[str, Mapping[str, str]]:
         spec, output = self._job.spec, self._job.output
-        known = {spec.side(side).topic: _fields_of(spec.side(side)) for side in join_kind_of(spec).inputs}
+        known: dict[str, dict[str, str]] = {}
+        for side in map(spec.side, join_kind_of(spec).inputs):
+            known.setdefault(side.topic, {}).update(_fields_of(side))
         return known if output.select is not None else {**known, output.topic: ENVELOPE}
 
     def checks(self) -> Checks:

@@ -23,7 +23,16 @@ from joins.outcome import RESULTS, Outcome
 from joins.read.summary import BucketSummary
 from joins.spec import JoinSpec, JoinType
 from teacup.base.times import iso, shown_ms, written
-from teacup.kafka.headers import DELETED, EXPIRED, NO_CANDIDATE, NO_LONGER_STORED, NULL_KEY, RIGHT_STALLED, TOMBSTONE
+from teacup.kafka.headers import (
+    DELETED,
+    EXPIRED,
+    NO_CANDIDATE,
+    NO_LONGER_STORED,
+    NULL_KEY,
+    RIGHT_STALLED,
+    TOMBSTONE,
+    WHERE,
+)
 
 T = TypeVar("T")
 
@@ -128,7 +137,10 @@ class BatchReport:
     def rare(self) -> list[str]:
         """Returns side outputs, and what the deduplicator did."""
         counts = {**self.rows, Outcome.LATE: sum(self.late.values())}  # late left records have rows with other outcomes
+        if where := self.reasons.get(WHERE, 0):
+            counts[Outcome.SKIPPED] -= where
         parts = [f"{outcome} {counts[outcome]:,}" for outcome in _SIDE_OUTCOMES if counts.get(outcome)]
+        parts += [f"skipped by where {where:,}"] if where else []
         dead = [(reason, count) for outcome, reason, count in self._by_reason() if outcome == Outcome.DEAD_LETTER]
         parts += [f"dead letters ({reason}) {count:,}" for reason, count in sorted(dead) if count]
         parts += [f"not of {side}.schema {count:,}" for side, count in self.mismatches.items() if count]
@@ -217,8 +229,9 @@ class BatchReport:
         yield Outcome.UNJOINED, NULL_KEY, keyless_right
         for reason in REASONS:
             yield Outcome.UNMATCHED, reason, reasons[reason] - (keyless_right if reason == NULL_KEY else 0)
-        skipped = self.rows.get(Outcome.SKIPPED, 0)
-        if skipped:  # one side may skip what is a dead letter for the other
+        if where := reasons.pop(WHERE, 0):
+            yield Outcome.SKIPPED, WHERE, where
+        if skipped := self.rows.get(Outcome.SKIPPED, 0) - where:  # the other side may have them as dead letters
             yield Outcome.SKIPPED, TOMBSTONE, skipped
             reasons[TOMBSTONE] -= skipped
         for reason in reasons.keys() - {EXPIRED, *REASONS}:

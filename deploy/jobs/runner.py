@@ -112,12 +112,16 @@ def run(
 def about(kind: JobKind, *, in_detail: bool = True) -> About:
     """Returns what stays the same while a job runs; in_detail: also what only some listeners use (`Listener`)."""
     roles = [(named.topic, named.key.removesuffix(".topic"), named.written) for named in kind.topics()]
+    sides: dict[str, str] = {}
+    for topic, role, written in roles:
+        if not written:
+            sides.setdefault(topic, role)  # one topic on both sides counts as left's
     brief = About(
         name=kind.name,
         kind=kind.common.kind,
         ends=kind.common.trigger_ms is None,
         does=kind.opening(),
-        sides={topic: role for topic, role, written in roles if not written},
+        sides=sides,
     )
     if not in_detail:
         return brief
@@ -296,7 +300,7 @@ class _RunOfJob:
         stop.at_once(query.stop)
         positions = CommittedPositions(kind, query)
         attempts = FailedAttempts(session.spark.sparkContext, str(query.runId))
-        reads = [named.topic for named in kind.topics() if not named.written]
+        reads = list(dict.fromkeys(named.topic for named in kind.topics() if not named.written))
         if listener.watches:
             backlog = Backlog(reads, positions.newest, kind.kafka, host.rests)
             backlog.start()

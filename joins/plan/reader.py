@@ -249,13 +249,17 @@ def state_after(spec: JoinSpec, batch_plan: BatchPlan, folders: Iterable[Path | 
 
 
 def positions_of(spec: JoinSpec, batch_plan: BatchPlan, facts: Mapping[int, BucketFacts]) -> dict[Spot, int]:
-    """Returns where a batch ended, by topic and partition; where it started if its facts are unknown."""
+    """Returns where a batch ended, by topic and partition; where it started if its facts are unknown.
+
+    Of one topic on both sides it is the side that is behind that counts.
+    """
     spots: dict[Spot, int] = {}
     for number, bucket in batch_plan.buckets.items():
         known = facts.get(number)
         for topic, side in ((spec.left.topic, "left"), (spec.right.topic, "right")):
             for p, partition_range in bucket.side(side).items():
-                spots[topic, p] = partition_range.start if known is None else known.side(side)[p].end
+                at = partition_range.start if known is None else known.side(side)[p].end
+                spots[topic, p] = min(at, spots.get((topic, p), at))
     return spots
 
 

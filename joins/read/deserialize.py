@@ -33,15 +33,18 @@ Decode = Callable[[pa.RecordBatch], pa.RecordBatch]
 
 
 class SideReader:
-    """Reads ranges (`teacup.kafka.read.range_reader`) of one side's topic."""
+    """Reads ranges (`teacup.kafka.read.range_reader`) of one side's topic.
 
-    def __init__(self, side: Side, kafka: Mapping[str, str], registry: Mapping[str, str]) -> None:
-        self._topic, self._kafka = side.topic, kafka
+    name   of the side, as both may read one topic, at different offsets
+    """
+
+    def __init__(self, side: Side, kafka: Mapping[str, str], registry: Mapping[str, str], name: str = "") -> None:
+        self._topic, self._kafka, self._name = side.topic, kafka, name
         self._decode = decoder(side, registry, UNREACHABLE_FOR_S)
 
     @property
     def _reader(self) -> RangeReader:
-        return open_reader(self._topic, self._kafka)
+        return open_reader(self._topic, self._kafka, self._name)
 
     def prepare(self, ranges: Mapping[int, Span]) -> None:
         """As in `RangeReader`."""
@@ -139,7 +142,8 @@ def needed(side: Side) -> tuple[str, ...] | None:
     paths = None if side.kept is None else side.kept.paths
     if paths is None:
         return None
-    fields = [path for path in (side.time_of.field, side.delete_mark[0]) if path]
+    of_where = () if side.where_of is None else side.where_of.paths
+    fields = [path for path in (side.time_of.field, side.delete_mark[0], *of_where) if path]
     return _fields((*fields, *side.key_of.paths, *paths))
 
 

@@ -32,16 +32,21 @@ from teacup.kafka.headers import (
     NO_ZONE,
     TOMBSTONE,
     UNKNOWN_SCHEMA,
+    WHERE,
 )
 from teacup.kafka.records.framed import schema_ids
 from teacup.kafka.records.json_fields import JsonFields, json_fields, text_of
 from teacup.kafka.records.limits import batch_bytes
 from teacup.kafka.records.record import LOG_APPEND_TIME, ceilings, valid
+from teacup.kafka.records.where import RecordFilter
 
 RAW, UNREADABLE = "raw", "unreadable"
 """Extra columns of a batch with decoded values: the original bytes, and why there is no JSON."""
 JSON_KEY = "json_key"
 """Another one, if the join key is inside Kafka's key: that one as JSON."""
+
+WHATEVER_ITS_TIME = (TOMBSTONE, WHERE)
+"""Reasons of records that take no part, whatever their time."""
 
 CLOCKS_DIFFER_MS = 1_000
 """How far a producer's clock may be ahead of the broker's, or ours, for its records still to prove something."""
@@ -142,9 +147,12 @@ def parse(
         bad = reason.is_not_null()
         if RAW in batch.schema.names:
             as_read = as_read.with_columns(pl.Series("value", batch.column(RAW)))
+        if side.where is not None:  # nobody reads what is skipped
+            fits = (reason != WHERE).fill_null(value=True)
+            as_read = as_read.with_columns(pl.when(fits).then(column).alias(column) for column in ("value", "headers"))
         dead = rows_about(name, as_read.filter(bad), Outcome.DEAD_LETTER, reason.filter(bad), late=False)
-        if side.tombstones == "skip":
-            skipped = (pl.col("reason") == TOMBSTONE).fill_null(value=False)
+        if skips := side.skips:
+            skipped = pl.col("reason").is_in(skips).fill_null(value=False)
             dead = dead.with_columns(outcome=pl.when(skipped).then(pl.lit(str(Outcome.SKIPPED))).otherwise("outcome"))
         frame, proves = frame.filter(~bad), proves[(~bad).to_numpy()]
         deleted = None if deleted is None else deleted.filter(~bad)
@@ -210,11 +218,12 @@ def _why_dead(time: pl.Series, unusable: pl.Series | None, valid_times: pa.Array
     frame = pl.DataFrame(
         {"time": time, "valid": pl.Series(pl.from_arrow(valid_times)), "why": none if unusable is None else unusable}
     )
-    # If there is no time because the value cannot be read, is a tombstone, or lacks a zone, that is the reason.
+    # If there is no time because the value cannot be read, is a tombstone, or lacks a zone, that is the reason. What
+    # does not fit is skipped, whatever its time.
     unread = (pl.col("why") != INVALID_KEY).fill_null(value=False)
     return frame.select(
-        reason=pl.when(pl.col("why") == TOMBSTONE)
-        .then(pl.lit(TOMBSTONE))
+        reason=pl.when(pl.col("why").is_in(WHATEVER_ITS_TIME))
+        .then("why")
         .when(pl.col("time").is_null() & ~unread)
         .then(pl.lit(NO_TIME))
         .when(pl.col("time").is_not_null() & ~pl.col("valid"))
@@ -251,7 +260,8 @@ def find(side: Side, batch: pa.RecordBatch, before_ms: int | None = None) -> Fou
     if side.has_json:
         keep = None if side.kept is None else side.kept.paths
         paths = key_of.paths if side.deletes is None else (*key_of.paths, side.delete_mark[0])
-        fields = json_fields(values, side.time_of.field, paths, keep, side.time_unit)
+        texts = () if side.where_of is None else side.where_of.paths
+        fields = json_fields(values, side.time_of.field, paths, keep, side.time_unit, texts)
     of_field = None if fields is None else fields.time
     times, zoneless = side.time_of.times(batch.column("timestamp"), batch.column("headers"), of_field)
     keys = None
@@ -274,6 +284,8 @@ def find(side: Side, batch: pa.RecordBatch, before_ms: int | None = None) -> Fou
             deleted = pc.or_(deleted, pc.fill_null(pc.equal(fields.keys[-1], side.delete_mark[1]), False))
     elif side.tombstones is not None:
         reasons = _with_tombstones(reasons, batch)
+    if (where := side.where_of) is not None:
+        reasons = _with_where(side, where, reasons, batch, fields)
     return Found(times, keys, reasons, None if fields is None else fields.kept, deleted)
 
 
@@ -308,6 +320,24 @@ def _with_tombstones(reason: pl.Series | None, batch: pa.RecordBatch) -> pl.Seri
     others = pl.repeat(None, len(values), dtype=pl.String, eager=True) if reason is None else reason
     empty = pl.Series(pl.from_arrow(values.is_null()))
     return pl.select(pl.when(empty).then(pl.lit(TOMBSTONE)).otherwise(others)).to_series()
+
+
+def _with_where(
+    side: Side, where: RecordFilter, reason: pl.Series | None, batch: pa.RecordBatch, fields: JsonFields | None
+) -> pl.Series | None:
+    """Adds what does not fit; it replaces any other reason, unless the value decides, and cannot be read."""
+    texts, readable = (), None
+    if fields is not None and where.paths:
+        texts, readable = fields.texts, fields.json
+        if UNREADABLE in batch.schema.names:
+            readable = pc.and_(readable, batch.column(UNREADABLE).is_null())
+        if side.tombstones is not None:
+            readable = pc.and_(readable, batch.column("value").is_valid())
+    out = pc.invert(where.fits(batch.column("headers"), texts, readable))
+    if not pc.any(out).as_py():
+        return reason
+    others = pl.repeat(None, len(out), dtype=pl.String, eager=True) if reason is None else reason
+    return pl.select(pl.when(pl.Series(pl.from_arrow(out))).then(pl.lit(WHERE)).otherwise(others)).to_series()
 
 
 def _why_unusable(

@@ -11,7 +11,8 @@ last stable offset never goes back.
 
 The key of an `Event` is the join key. If a side's join key is not Kafka's key, `carried` puts it where that side looks
 for it: in a field of the value, which is then a JSON object, or in a header. Every part of a composite key holds it.
-Kafka's key is then something else, so that nothing can be joined by it.
+Kafka's key is then something else, so that nothing can be joined by it. `carried` also puts the type of an event where
+the `where` of its side looks for it.
 """
 
 from __future__ import annotations
@@ -24,6 +25,7 @@ from enum import StrEnum
 from itertools import pairwise
 from typing import Any
 
+from joins.spec import Side
 from teacup.kafka.records.record import HEADER, KAFKA, KeyOf
 
 
@@ -42,6 +44,7 @@ class Event:
 
     time_ms      event time; negative if it has none
     key          join key
+    type         what a side's `where` compares
     wrong_time   the time breaks the topic's rules: missing, later than the disorder, or ahead of its neighbours
     """
 
@@ -54,6 +57,11 @@ class Event:
     readable_ms: int
     kind: EventKind = EventKind.DATA
     wrong_time: bool = False
+    type: str = "a"
+
+    def fits(self, side: Side) -> bool:
+        """Returns whether a side takes it: each part of its `where` holds the type."""
+        return side.where_of is None or all(self.type in texts for _, texts in side.where_of.parts)
 
     def is_future(self, max_future_skew_ms: int) -> bool:
         """Returns whether its time is too far ahead of the clock at its append, which makes it a dead letter."""
@@ -184,8 +192,18 @@ def _disorder_ms(times_ms: Iterator[int]) -> int:
 Headers = list[tuple[str, bytes | None]]
 
 
-def carried(key_of: KeyOf, event: Event) -> tuple[bytes | None, Headers | None, bytes | None]:
+def carried(side: Side, event: Event) -> tuple[bytes | None, Headers | None, bytes | None]:
     """Returns a record's Kafka key, headers and value. Raises ValueError for a path through an array."""
+    own, headers, value = _keyed(side.key_of, event)
+    for part, _ in () if side.where_of is None else side.where_of.parts:
+        if part.startswith(HEADER):
+            headers = [*(headers or []), (part.removeprefix(HEADER), event.type.encode())]
+        else:
+            value = _with(value, part, event.type)
+    return own, headers, value
+
+
+def _keyed(key_of: KeyOf, event: Event) -> tuple[bytes | None, Headers | None, bytes | None]:
     if key_of.is_kafkas:
         return event.key, None, event.value
     own = event.key if KAFKA in key_of.parts else b"%d" % event.offset

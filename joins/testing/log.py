@@ -25,12 +25,13 @@ from itertools import islice
 
 import pyarrow as pa
 
+from joins.spec import Side
 from joins.testing.history import Event, EventKind, TopicHistory, carried
 from teacup.base.times import UNLIMITED_MS
 from teacup.kafka.errors import KafkaUnavailable, OffsetOutOfRange
 from teacup.kafka.log.time_search import BlockQuery, Timed, block_size, borne_out, run_in_rounds, search
 from teacup.kafka.log.topic_log import Ends, LeaderPosition, TimeAnswer, TimeQuery
-from teacup.kafka.records.record import LOG_APPEND_TIME, OUTLIERS, KeyOf, typical
+from teacup.kafka.records.record import LOG_APPEND_TIME, OUTLIERS, typical
 
 RECORDS = pa.schema(
     [
@@ -68,7 +69,7 @@ class SimulatedLog:
 
     exact_index  whether event times are Kafka's timestamps; if not, they are in the payload (the history's values must
                  carry them), and Kafka's timestamps are append times
-    key_of       where the records carry their join key, the key of an `Event`
+    side         where the records carry their join key and their type; None: as a side does that says nothing
     identity     returned by `topic_id`; changing it simulates another topic of the same name
     outliers, max_future_skew_ms   as in `BrokerLog`; the skew limits how far payload times may exceed the append time
     """
@@ -76,7 +77,7 @@ class SimulatedLog:
     history: TopicHistory
     clock: Clock
     exact_index: bool = True
-    key_of: KeyOf = field(default_factory=KeyOf)
+    side: Side | None = None
     identity: str = "simulated"
     outliers: int = OUTLIERS
     max_future_skew_ms: int = UNLIMITED_MS
@@ -178,7 +179,8 @@ class SimulatedLog:
             )
         events = [event for event in self.history.partitions[partition][start:end] if event.kind is EventKind.DATA]
         stamp = CREATE_TIME if self.exact_index else LOG_APPEND_TIME
-        carries = [carried(self.key_of, event) for event in events]
+        side = self.side or Side(topic=self.topic)
+        carries = [carried(side, event) for event in events]
         columns: list[list[object]] = [
             [event.partition for event in events],
             [event.offset for event in events],

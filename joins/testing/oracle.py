@@ -3,9 +3,10 @@
 It compares every left record with every right one and keeps no state, so you can check it by reading. It takes
 quadratic time: keep histories to a few thousand records.
 
+    does not fit its side's `where`               no row: skipped
     time in the future (either side)              no row: a dead letter
     left key is null                              one row, unmatched, null_key
-    no right record with its key in the interval  one row, unmatched, no_candidate
+    no other record with its key in the interval  one row, unmatched, no_candidate
     `before` unlimited, and the choice has no value  one row, unmatched, deleted
     otherwise                                     one row, matched, with the policy's choice; `all`: one row per pair
     type `full`: a right record in none of these  one row, unjoined: null_key, or expired
@@ -22,7 +23,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 
 from joins.outcome import Outcome
-from joins.spec import JoinSpec, Policy
+from joins.spec import JoinSpec, Policy, Side
 from joins.testing.history import Event, History, TopicHistory
 from teacup.kafka.headers import DELETED, EXPIRED, NO_CANDIDATE, NULL_KEY
 
@@ -70,7 +71,9 @@ def join(history: History, spec: JoinSpec) -> list[Result]:
     if Outcome.UNJOINED.value not in outcomes:
         return written
     joined = {row.right for row in rows}
-    alone = [right for right in present(history.right, spec) if (right.partition, right.offset) not in joined]
+    alone = [
+        right for right in present(history.right, spec, spec.right) if (right.partition, right.offset) not in joined
+    ]
     return written + [
         Result(
             None,
@@ -86,9 +89,9 @@ def join(history: History, spec: JoinSpec) -> list[Result]:
 
 def made(history: History, spec: JoinSpec) -> list[Result]:
     """Returns the rows of the left outer join, in the same order."""
-    rights = present(history.right, spec)
+    rights = present(history.right, spec, spec.right)
     rows: list[Result] = []
-    for left in present(history.left, spec):
+    for left in present(history.left, spec, spec.left):
         chosen = _chosen(spec.right.policy, left, [right for right in rights if _pairs(left, right, spec)])
         deleted = spec.right.of_versions and bool(chosen) and chosen[0].value is None
         chosen = [] if deleted else chosen
@@ -107,24 +110,26 @@ def possible(left: Event, history: History, spec: JoinSpec) -> set[Position | No
 
     That includes right records that were from the future at their append, because their time may have come since.
     """
-    pairs = (right for right in history.right.records() if _pairs(left, right, spec))
+    rights = (right for right in history.right.records() if right.fits(spec.right))
+    pairs = (right for right in rights if _pairs(left, right, spec))
     return {None, *((right.partition, right.offset) for right in pairs)}
 
 
 def unjoined(history: History, spec: JoinSpec, results: Iterable[Result]) -> set[Position]:
     """Returns the positions of right records, including those with null keys, that appear in no result (`made`)."""
     joined = {result.right for result in results}
-    return {(right.partition, right.offset) for right in present(history.right, spec)} - joined
+    return {(right.partition, right.offset) for right in present(history.right, spec, spec.right)} - joined
 
 
-def present(topic: TopicHistory, spec: JoinSpec) -> list[Event]:
-    """Returns the records of one side that take part: all readable ones that are not from the future."""
-    return [event for event in topic.records() if not event.is_future(spec.max_future_skew_ms)]
+def present(topic: TopicHistory, spec: JoinSpec, side: Side) -> list[Event]:
+    """Returns the records of one side that take part: all readable ones that it takes and are not from the future."""
+    return [event for event in topic.records() if event.fits(side) and not event.is_future(spec.max_future_skew_ms)]
 
 
 def _pairs(left: Event, right: Event, spec: JoinSpec) -> bool:
     return (
-        left.key is not None
+        not (spec.one_topic and (left.partition, left.offset) == (right.partition, right.offset))
+        and left.key is not None
         and left.key == right.key
         and left.time_ms - spec.right.before_ms <= right.time_ms <= left.time_ms + spec.right.after_ms
     )

@@ -68,7 +68,10 @@ class Lag(Enum):
 
 
 Step = tuple[int, Lag, int, What]
-"""(gap in milliseconds, lag, who, what), where who is the number of a key, NULL_KEY or NULL_VALUE."""
+"""(gap in milliseconds, lag, who, what), where who is the number of a key, NULL_KEY or NULL_VALUE.
+
+With `TYPES_APART` added once or twice, it is the same key of a record of another type."""
+TYPES, TYPES_APART = "abc", 10
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -97,10 +100,10 @@ class Stage:
     wrong_times_key: bytes | None = WRONG_TIMES_KEY
 
     def key(self, partition: int, who: int) -> bytes | None:
-        """Returns the key with number `who` in this partition."""
+        """Returns the key with number `who` in this partition, of whichever type."""
         if who == NULL_KEY:
             return None
-        number = max(who, 0)
+        number = max(who, 0) % TYPES_APART
         return bytes([ord("a") + (partition + self.key_spread * number if self.key_spread else number)])
 
     def value(self, partition: int, offset: int, time_ms: int, who: int) -> bytes | None:
@@ -141,6 +144,7 @@ def play(steps: Sequence[Step], partition: int, stage: Stage) -> tuple[Event, ..
                 readable_ms=append.readable_ms,
                 kind=append.kind,
                 wrong_time=wrong,
+                type=TYPES[max(who, 0) // TYPES_APART],
             )
         )
     return tuple(events)

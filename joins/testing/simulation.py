@@ -116,7 +116,7 @@ class Run:
 
     results         rows that the join's type writes
     unjoined        positions of right records
-    dead, late      (side, partition, offset)
+    dead, late, skipped   (side, partition, offset)
     watermarks      after each batch, by bucket: (watermark, expiry)
     largest_window  the most records that all windows held together after any batch
     restored        how often a window came from memory, files or the log
@@ -126,6 +126,7 @@ class Run:
     unjoined: list[Position] = field(default_factory=list)
     dead: list[tuple[str, int, int]] = field(default_factory=list)
     late: list[tuple[str, int, int]] = field(default_factory=list)
+    skipped: list[tuple[str, int, int]] = field(default_factory=list)
     newest_left_ms: int = UNKNOWN
     watermarks: list[dict[int, tuple[int, int]]] = field(default_factory=list)
     largest_window: int = 0
@@ -154,7 +155,7 @@ class Simulation(BothSides[SimulatedLog]):
                 topic,
                 self.clock,
                 exact_index=not side.payload_time,
-                key_of=side.key_of,
+                side=side,
                 identity=side.topic,
                 outliers=spec.outliers,
                 max_future_skew_ms=spec.max_future_skew_ms,
@@ -330,6 +331,7 @@ class Simulation(BothSides[SimulatedLog]):
         for row in rows.iter_rows(named=True):
             left = (row["left_partition"], row["left_offset"])
             right = (row["right_partition"], row["right_offset"])
+            about = ("left", *left) if left[0] is not None else ("right", *right)
             if row["outcome"] in self.spec.right.type.outcomes:
                 self.run.results.append(Result(*left, *right, row["outcome"], row["reason"]))
             match row["outcome"]:
@@ -338,9 +340,11 @@ class Simulation(BothSides[SimulatedLog]):
                 case Outcome.UNJOINED:
                     self.run.unjoined.append(right)
                 case Outcome.DEAD_LETTER:
-                    self.run.dead.append(("left", *left) if left[0] is not None else ("right", *right))
+                    self.run.dead.append(about)
+                case Outcome.SKIPPED:
+                    self.run.skipped.append(about)
             if row["late"]:
-                self.run.late.append(("left", *left) if left[0] is not None else ("right", *right))
+                self.run.late.append(about)
 
 
 class SimulatedPlanner(TicketReader):

@@ -12,6 +12,7 @@ backlog).
 
 from __future__ import annotations
 
+from dataclasses import replace
 from functools import cache
 from typing import Any, TypeVar
 
@@ -24,6 +25,7 @@ from joins.testing.history import History, TopicHistory
 from joins.testing.play import (
     NULL_KEY,
     NULL_VALUE,
+    TYPES_APART,
     WRONG_TIMES_KEY,
     Admit,
     Advance,
@@ -52,6 +54,7 @@ LONG_AFTER_MS = 3_600_000
 # Hypothesis shrinks toward the left; repetition adds weight.
 _GAPS_MS = (0, 0, 0, 0, 1, 1, 2, 3, 5, 8, 13, 21, 34, 55, 300)
 _WHO = (0, 0, 0, 1, 1, 2, NULL_KEY, NULL_VALUE)
+_TYPED = (*_WHO, *(who + TYPES_APART for who in _WHO if who >= 0), 2 * TYPES_APART)
 _WHAT = (
     *(What.RECORD,) * 14,
     *(What.IN_TRANSACTION,) * 3,
@@ -69,54 +72,78 @@ _ROWS = [
     for kind in (*[JoinType.LEFT] * 2, JoinType.FULL, *JoinType)
     if not (kind.left_alone and policy is Policy.ALL)
 ]
+_WHERE = (None, {"$.type": "a"}, {"header:type": ("a", "b")})
+_WHERE_OF_BOTH = (
+    (None, None),
+    ({"$.type": "a"}, {"$.type": "b"}),
+    (None, {"header:type": "b"}),
+    ({"$.type": ("a", "b")}, {"$.type": ("b", "c")}),
+)
 S = TypeVar("S", bound=Side)
 _KINDS = (("kafka", Format.BYTES), ("kafka", Format.JSON), ("$.time", Format.JSON))
 
 
-def sides(kind: type[S], topic: str, parts: int = 1, **more: st.SearchStrategy[Any]) -> st.SearchStrategy[S]:
+def sides(
+    kind: type[S], topic: str, parts: int = 1, *, filtered: bool = False, **more: st.SearchStrategy[Any]
+) -> st.SearchStrategy[S]:
     """Draws sides: disorder of 0 to 20 ms, time in Kafka's timestamp or the payload (`$.time`), the key anywhere.
 
     kind    `Side`, or `Right` with `more` arguments
     parts   the number of parts of the key; a single one is mostly Kafka's key
+    filtered   most take only some of the records (`where`)
     """
     part = st.sampled_from((KAFKA, KAFKA, KAFKA, "$.who.id", "header:who") if parts == 1 else _PARTS)
     return st.builds(
-        lambda time, key, disorder_ms, **more: kind(
+        lambda time, key, where, disorder_ms, **more: kind(
             topic=topic,
             key=key,
             time=time[0],
-            format=Format.JSON if any(part.startswith("$") for part in key) else time[1],
+            format=Format.JSON if any(part.startswith("$") for part in (*key, *(where or ()))) else time[1],
             disorder_ms=disorder_ms,
+            where=where,
             **more,
         ),
         st.sampled_from(_KINDS),
         st.lists(part, min_size=parts, max_size=parts),
+        st.sampled_from(_WHERE) if filtered else st.none(),
         st.integers(0, 20),
         **more,
     )
 
 
-def specs() -> st.SearchStrategy[JoinSpec]:
+def specs(*, filtered: bool = False, one_topic: bool = False) -> st.SearchStrategy[JoinSpec]:
     """Draws small joins: every kind of key, policy, type and time, `before` and `after` of 0 to 50 ms.
 
     Most have `idle: advance`, and a byte limit that no batch reaches.
+
+    filtered    as in `sides`
+    one_topic   left's topic is right's, too; most sides take only some of its records
     """
-    return st.sampled_from((1, 1, 1, 2)).flatmap(_specs)
+    if one_topic:
+        return st.builds(_of_one_topic, specs(), st.sampled_from(_WHERE_OF_BOTH))
+    return st.sampled_from((1, 1, 1, 2)).flatmap(
+        lambda parts: st.sampled_from(_ROWS).flatmap(lambda rows: _joins(parts, *rows, filtered=filtered))
+    )
 
 
-def _specs(parts: int) -> st.SearchStrategy[JoinSpec]:
-    return st.sampled_from(_ROWS).flatmap(lambda rows: _joins(parts, *rows))
+def _of_one_topic(spec: JoinSpec, where: tuple[Any, Any]) -> JoinSpec:
+    json = any(part.startswith("$") for side in where for part in side or ())
+    shared = {name: getattr(spec.left, name) for name in ("topic", "key", "time", "disorder_ms")}
+    shared["format"] = Format.JSON if json else spec.left.format
+    left, right = replace(spec.left, **shared, where=where[0]), replace(spec.right, **shared, where=where[1])
+    return replace(spec, left=left, right=right)
 
 
-def _joins(parts: int, policy: Policy, kind: JoinType) -> st.SearchStrategy[JoinSpec]:
+def _joins(parts: int, policy: Policy, kind: JoinType, *, filtered: bool) -> st.SearchStrategy[JoinSpec]:
     return st.builds(
         JoinSpec,
         name=st.just("property"),
-        left=sides(Side, "left", parts),
+        left=sides(Side, "left", parts, filtered=filtered),
         right=sides(
             Right,
             "right",
             parts,
+            filtered=filtered,
             before_ms=st.integers(0, 50),
             after_ms=st.integers(0, 50),
             policy=st.just(policy),
@@ -174,7 +201,7 @@ def histories(
     reordered: bool = False,
     wrong_times_key: bytes | None = WRONG_TIMES_KEY,
 ) -> History:
-    """Draws two topics of 1 to 3 partitions each, within the spec's disorder and producer delay.
+    """Draws two topics of 1 to 3 partitions each, within the spec's disorder and producer delay; one, if both are one.
 
     co_partitioned   both sides have the same number of partitions, and a key is in the same one on both
     max_steps        the most steps per partition, about one offset each; half as many on average
@@ -191,8 +218,10 @@ def histories(
     spread = partitions if co_partitioned else 0
     what = (*_WHAT, *(_WRONG_TIMES if wrong_times else ()), *(_REORDERED if reordered else ()))
     left = draw(_topics(spec, spec.left, partitions, spread, max_steps, what, wrong_times_key))
-    partitions = partitions if co_partitioned else draw(st.integers(1, 3))
-    right = draw(_topics(spec, spec.right, partitions, spread, max_steps, what, wrong_times_key))
+    right = left
+    if not spec.one_topic:
+        partitions = partitions if co_partitioned else draw(st.integers(1, 3))
+        right = draw(_topics(spec, spec.right, partitions, spread, max_steps, what, wrong_times_key))
     end_ms = History(left, right, BASE_MS).end_ms
     between_ms = sorted({event.readable_ms for topic in (left, right) for event in topic.events()})
     start_ms = draw(
@@ -234,14 +263,21 @@ def _topics(
     )
     return TopicHistory(
         side.topic,
-        tuple(play(draw(_steps(max_steps, what)), partition, stage) for partition in range(partitions)),
+        tuple(
+            play(
+                draw(_steps(max_steps, _WHO if side.where is None and not spec.one_topic else _TYPED, what)),
+                partition,
+                stage,
+            )
+            for partition in range(partitions)
+        ),
     )
 
 
 @cache
-def _steps(max_steps: int, what: tuple[What, ...]) -> st.SearchStrategy[list[Step]]:
+def _steps(max_steps: int, who: tuple[int, ...], what: tuple[What, ...]) -> st.SearchStrategy[list[Step]]:
     return st.lists(
-        st.tuples(st.sampled_from(_GAPS_MS), st.sampled_from(Lag), st.sampled_from(_WHO), st.sampled_from(what)),
+        st.tuples(st.sampled_from(_GAPS_MS), st.sampled_from(Lag), st.sampled_from(who), st.sampled_from(what)),
         max_size=max_steps,
     )
 

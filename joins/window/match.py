@@ -9,6 +9,8 @@ it. With t the left time, and [t - before, t + after] the interval:
              smaller distance wins; if both are equal, the earlier record
     all      the records from the first at or above t - before to the last at or below t + after
 
+If left's topic is right's too, a record is no candidate for itself: a search that finds it takes the next one.
+
 Nothing below the window's expiry is a candidate, however far the interval reaches: what a late left record finds must
 not depend on how much of the past a slice happens to still hold.
 """
@@ -53,6 +55,7 @@ class Candidates:
     left        the left record's row in the probe
     start, end  the group of its key: rows [start, end) of the slice
     time        its time; low, high: its interval, both ends included
+    own         where the slice has the left record itself; `NONE`: nowhere. None: left's topic is another
     """
 
     slice: Slice
@@ -62,10 +65,15 @@ class Candidates:
     time: I64
     low: I64
     high: I64
+    own: I64 | None = None
 
     def first_from(self, wanted: I64) -> I64:
         """Returns for each group the first row with at least this time; the group's end if there is none."""
         return lower_bound(self.slice.times, self.start, self.end, wanted)
+
+    def is_own(self, row: I64) -> I64:
+        """Returns 1 where a row is the left record itself, otherwise 0."""
+        return np.zeros(len(row), np.int64) if self.own is None else (row == self.own).astype(np.int64)
 
     def among(self, rows: I64, at: int) -> Candidates:
         """Returns the left record at this place, with these rows of the slice as its only candidates."""
@@ -74,7 +82,10 @@ class Candidates:
             rows_at(whole.frame, rows), whole.hashes[rows], whole.ignored_bits, whole.covers, whole.marks[rows]
         )
         start, end = np.zeros(1, np.int64), np.full(1, len(rows), np.int64)
-        return Candidates(part, self.left[here], start, end, self.time[here], self.low[here], self.high[here])
+        own = None
+        if self.own is not None:
+            own = np.where(np.isin(self.own[here], rows), np.searchsorted(rows, self.own[here]), NONE)
+        return Candidates(part, self.left[here], start, end, self.time[here], self.low[here], self.high[here], own)
 
 
 Search = Callable[[Candidates], I64]
@@ -82,11 +93,13 @@ Search = Callable[[Candidates], I64]
 
 
 def _first(candidates: Candidates) -> I64:
-    return _up_to_high(candidates, candidates.first_from(candidates.low))
+    row = candidates.first_from(candidates.low)
+    return _up_to_high(candidates, row + candidates.is_own(row))
 
 
 def _last(candidates: Candidates) -> I64:
     row = candidates.first_from(candidates.high + 1) - 1
+    row -= candidates.is_own(row)
     found = (row >= candidates.start) & (candidates.slice.times[np.maximum(row, 0)] >= candidates.low)
     return np.where(found, row, NONE)
 
@@ -94,7 +107,7 @@ def _last(candidates: Candidates) -> I64:
 def _nearest(candidates: Candidates) -> I64:
     start, low, times = candidates.start, candidates.low, candidates.slice.times
     boundary = candidates.first_from(np.maximum(candidates.time, low))
-    after = _up_to_high(candidates, boundary)
+    after = _up_to_high(candidates, boundary + candidates.is_own(boundary))
     has_before = (boundary > start) & (times[np.maximum(boundary - 1, 0)] >= low)
     rows = np.flatnonzero(has_before)
     before = np.full(len(start), NONE, dtype=np.int64)
@@ -126,6 +139,7 @@ class Probe:
     """Left records with a key, grouped: `order` sorts their rows by hash; every array here is in that order.
 
     partitions   of the left records, if they match only right records of the same one
+    own          their positions (`_positions`), if left's topic is right's
     """
 
     keys: pl.Series
@@ -135,14 +149,23 @@ class Probe:
     time: I64
     low: I64
     high: I64
+    own: I64 | None = None
 
     @classmethod
     def of(
-        cls, right: Right, left: pl.DataFrame, expiry_ms: int, *, apart: bool = False, barred: I64 | None = None
+        cls,
+        right: Right,
+        left: pl.DataFrame,
+        expiry_ms: int,
+        *,
+        apart: bool = False,
+        one_topic: bool = False,
+        barred: I64 | None = None,
     ) -> Probe:
         """Groups records (`frames.RECORD`); those without a key are left out, and those that are `barred`.
 
-        apart   records of different partitions do not match
+        apart      records of different partitions do not match
+        one_topic  left's topic is right's
         """
         out = is_null(left["key"])
         rows = np.flatnonzero(~(out if barred is None else out | (barred > 0)))
@@ -159,6 +182,9 @@ class Probe:
             time=time,
             low=np.maximum(earliest_right(right, time), expiry_ms),
             high=latest_right(right, time),
+            own=_positions(left["partition"].to_numpy()[order], left["offset"].to_numpy()[order])
+            if one_topic
+            else None,
         )
 
     def meets(self, slice_: Slice, left: I64, row: I64) -> Bools:
@@ -181,17 +207,40 @@ class Probe:
         left = np.flatnonzero(end > start)
         if len(left) == 0:
             return None
-        return Candidates(slice_, left, start[left], end[left], self.time[left], self.low[left], self.high[left])
+        start, end, time = start[left], end[left], self.time[left]
+        own = None if self.own is None else _rows_of(self.own[left], slice_, start, end, time)
+        return Candidates(slice_, left, start, end, time, self.low[left], self.high[left], own)
+
+
+def _positions(partitions: npt.NDArray[np.int32], offsets: I64) -> I64:
+    """Returns each position as one number, in the order of positions."""
+    return (partitions.astype(np.int64) << 44) | offsets
+
+
+def _rows_of(own: I64, slice_: Slice, start: I64, end: I64, time: I64) -> I64:
+    """Returns which row of its group [start, end) each record is itself, by position and time; `NONE`: none."""
+    known = _positions(slice_.partitions, slice_.offsets)
+    end = lower_bound(slice_.times, start, end, time + 1)
+    row = lower_bound(known, lower_bound(slice_.times, start, end, time), end, own)
+    return np.where((row < end) & (known[np.minimum(row, len(known) - 1)] == own), row, NONE)
 
 
 def pick(
-    right: Right, slices: Sequence[Slice], left: pl.DataFrame, expiry_ms: int, *, apart: bool = False
+    right: Right,
+    slices: Sequence[Slice],
+    left: pl.DataFrame,
+    expiry_ms: int,
+    *,
+    apart: bool = False,
+    one_topic: bool = False,
 ) -> Iterator[Picks]:
     """Matches every row of `left`, in its order; in several portions if a policy gives many pairs.
 
-    apart   records of different partitions do not match
+    apart      records of different partitions do not match
+    one_topic  left's topic is right's: a record does not match itself
     """
-    yield from pick_probed(right, slices, Probe.of(right, left, expiry_ms, apart=apart), len(left))
+    probe = Probe.of(right, left, expiry_ms, apart=apart, one_topic=one_topic)
+    yield from pick_probed(right, slices, probe, len(left))
 
 
 def pick_probed(right: Right, slices: Sequence[Slice], probe: Probe, left_rows: int) -> Iterator[Picks]:
@@ -295,6 +344,8 @@ def _pairs(
         row = np.repeat(starts[first:last], lengths) + within
         slice_ = slices[number]
         same = probe.meets(slice_, probed[left], row)
+        if probe.own is not None:
+            same &= _positions(slice_.partitions[row], slice_.offsets[row]) != probe.own[probed[left]]
         left, row = left[same], row[same]
         pairs.append(
             (left, np.full(len(left), number), row, slice_.times[row], slice_.partitions[row], slice_.offsets[row])

@@ -113,7 +113,7 @@ def restore(
     """
     bucket = ticket.bucket
     if kept is None or kept.number >= ticket.number:
-        kept = CachedWindow(Window(spec.right, expired_ms=bucket.expiry_ms, apart=spec.is_direct))
+        kept = CachedWindow(Window.of(spec, bucket.expiry_ms))
     restoring = _Restoring(spec, bucket, kept, store, _Again(spec, ticket, read))
     restoring.add_right()
     restoring.set_marks()
@@ -186,7 +186,7 @@ class _Restoring:
 
     def _mark_again(self, lost: list[tuple[int, int, int]], right_from_ms: int) -> None:
         """Joins lost left ranges again with the right records that they chose from; some have expired since."""
-        older = Window(self.spec.right, apart=self.spec.is_direct)
+        older = Window.of(self.spec)
         wanted = {p: (low_end(r.bounds, right_from_ms), r.start) for p, r in self.bucket.right.items()}
         for slice_ in self._right(wanted, right_from_ms, self.again.what_is_left):
             older.add(slice_)

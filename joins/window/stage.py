@@ -38,7 +38,7 @@ from joins.window.shuffle.pieces import (
 )
 from joins.window.slice_files import FileStore, forget_other_generations
 from teacup.base.process import PerProcess
-from teacup.kafka.read.range_reader import Span, open_reader
+from teacup.kafka.read.range_reader import Span
 
 PIECE = pa.schema(
     [
@@ -104,7 +104,7 @@ def _bolt(spec: JoinSpec, generation: str, windows: Path, copies: str | None) ->
 
 
 def _readers(spec: JoinSpec) -> dict[str, SideReader]:
-    return {side: SideReader(spec.side(side), spec.kafka, spec.registry) for side in ("left", "right")}
+    return {side: SideReader(spec.side(side), spec.kafka, spec.registry, side) for side in ("left", "right")}
 
 
 def _reading(readers: Mapping[str, SideReader]) -> Read:
@@ -120,12 +120,13 @@ _bolts: PerProcess[tuple[str, str, Path], JoinBolt] = PerProcess(4, lambda bolt:
 
 def _prefetch(spec: JoinSpec, tickets: Iterable[Ticket]) -> None:
     """Fetches all ranges in the background: left arrives while right is indexed."""
-    wanted: dict[str, dict[int, Span]] = {spec.right.topic: {}, spec.left.topic: {}}
+    readers = _readers(spec)
+    wanted: dict[str, dict[int, Span]] = {"right": {}, "left": {}}
     for ticket in tickets:
-        for topic, ranges in ((spec.right.topic, ticket.bucket.right), (spec.left.topic, ticket.bucket.left)):
-            wanted[topic] |= {p: (r.start, r.end) for p, r in ranges.items() if r.records}
-    for topic, spans in wanted.items():
-        open_reader(topic, spec.kafka).prepare(spans)
+        for side, spans in wanted.items():
+            spans |= {p: (r.start, r.end) for p, r in ticket.bucket.side(side).items() if r.records}
+    for side, spans in wanted.items():
+        readers[side].prepare(spans)
 
 
 def fetch_stage(spec: JoinSpec) -> Callable[[Iterable[str]], Iterator[pa.RecordBatch]]:

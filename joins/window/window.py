@@ -34,7 +34,7 @@ from joins.rows.frames import (
     rows_at,
     side_columns,
 )
-from joins.spec import Policy, Right
+from joins.spec import JoinSpec, Policy, Right
 from joins.window.match import NONE, Picks, Probe, pick, pick_probed
 from joins.window.slices import SLICE_BYTES, Slice
 from teacup.base.times import EARLIEST_MS
@@ -69,13 +69,20 @@ class JoinedRight:
 class Window:
     """The slices of one bucket, oldest first. Their records below `expired_ms` are no longer in the window.
 
-    apart   records of different partitions do not match; the hashes of the slices tell them apart, too
+    apart      records of different partitions do not match; the hashes of the slices tell them apart, too
+    one_topic  left's topic is right's: a record does not match itself
     """
 
     right: Right
     slices: list[Slice] = field(default_factory=list)
     expired_ms: int = EARLIEST_MS
     apart: bool = False
+    one_topic: bool = False
+
+    @classmethod
+    def of(cls, spec: JoinSpec, expired_ms: int = EARLIEST_MS) -> Window:
+        """Returns the empty window of a bucket of an in-memory join."""
+        return cls(spec.right, expired_ms=expired_ms, apart=spec.is_direct, one_topic=spec.one_topic)
 
     def __len__(self) -> int:
         return sum(slice_.live(self.expired_ms) for slice_ in self.slices)
@@ -120,7 +127,7 @@ class Window:
         """
         lateness = late if isinstance(late, pl.Series) else constant(late, pl.Boolean, len(left))
         left_bytes = row_bytes(left)
-        probe = Probe.of(self.right, left, expiry_ms, apart=self.apart, barred=barred)
+        probe = Probe.of(self.right, left, expiry_ms, apart=self.apart, one_topic=self.one_topic, barred=barred)
         for picks in pick_probed(self.right, self.slices, probe, len(left)):
             self._mark(picks, joined)
             for start, end in cuts(left_bytes[picks.left] + _right_bytes(self.slices, picks)):
@@ -128,7 +135,7 @@ class Window:
 
     def mark_again(self, left: pl.DataFrame, expiry_ms: int = EARLIEST_MS) -> None:
         """Joins without making rows, to set the marks of the right records that this left range was joined with."""
-        for picks in pick(self.right, self.slices, left, expiry_ms, apart=self.apart):
+        for picks in pick(self.right, self.slices, left, expiry_ms, apart=self.apart, one_topic=self.one_topic):
             self._mark(picks)
 
     def _mark(self, picks: Picks, joined: JoinedRight | None = None) -> None:

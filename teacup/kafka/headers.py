@@ -76,6 +76,9 @@ FUTURE_TIME = "future_time"
 TOMBSTONE = "tombstone"
 """dead_letter, skipped: the record has no value, and its side has `tombstones`."""
 
+WHERE = "where"
+"""skipped: the record does not fit the `where` of its side."""
+
 INVALID_JSON = "invalid_json"
 """dead_letter: with `format: json`, the value is not JSON."""
 

@@ -176,6 +176,8 @@ class Audited:
                 to_ms=LATEST,
                 direct=spec.path is not JoinPath.SHUFFLED and not isinstance(self.simulations[0], AuditedLookup),
                 lookup=isinstance(self.simulations[0], AuditedLookup),
+                one_topic=spec.one_topic,
+                skips={name: spec.side(name).skips for name in ("left", "right") if spec.side(name).skips},
                 topics={role: role for role in SIDE_TOPICS} | ({"unjoined": "output"} if full else {}),
                 left=left,
                 right=right,

@@ -15,9 +15,9 @@ advancing = specs().filter(lambda spec: spec.idle is Idle.ADVANCE)
 
 
 @st.composite
-def joins_with_history(draw, *, wrong_times=False, reordered=False, wrong_times_key=WRONG_TIMES_KEY):
-    """On either path: topics that are partitioned alike or, shuffled, any two."""
-    spec = draw(advancing)
+def joins_with_history(draw, *, wrong_times=False, reordered=False, wrong_times_key=WRONG_TIMES_KEY, **more):
+    """On either path: topics that are partitioned alike or, shuffled, any two. `more` as in `specs`."""
+    spec = draw(specs(**more).filter(lambda spec: spec.idle is Idle.ADVANCE) if more else advancing)
     shuffled = draw(st.booleans())
     if shuffled:
         spec = replace(spec, path=JoinPath.SHUFFLED, buckets=draw(st.none() | st.integers(1, 5)))

@@ -32,7 +32,7 @@ from deploy.inspection.audit.plan_history import OffsetSpans
 from deploy.inspection.audit.shown_late import ShownLate
 from deploy.inspection.audit.texts import after_no_left, json_string, json_strings, value_texts
 from deploy.output.ours import added_to_copies, rows_before, rows_by, texts_in
-from joins.read.parse import RAW, find
+from joins.read.parse import RAW, WHATEVER_ITS_TIME, find
 from joins.spec import Side
 from teacup.base.times import EARLIEST_MS
 from teacup.kafka.delivery.provenance import positions_in, provenance_of, tags_in
@@ -44,7 +44,6 @@ from teacup.kafka.headers import (
     OMITTED,
     REASON,
     TIME,
-    TOMBSTONE,
 )
 from teacup.kafka.records.record import LOG_APPEND_TIME, last_header
 
@@ -197,8 +196,8 @@ class SideTable:
         why = pl.Series([None], dtype=pl.String).new_from_index(0, count) if unusable is None else unusable
         frame = pl.DataFrame({"t": ms, "limit": limit, "why": why})
         return frame.select(
-            dead=pl.when(pl.col("why") == TOMBSTONE)
-            .then(pl.lit(TOMBSTONE))
+            dead=pl.when(pl.col("why").is_in(WHATEVER_ITS_TIME))
+            .then("why")
             .when(pl.col("t").is_null() & (pl.col("why").is_null() | (pl.col("why") == INVALID_KEY)))
             .then(pl.lit(NO_TIME))
             .when(pl.col("t") > pl.col("limit"))

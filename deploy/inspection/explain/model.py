@@ -13,7 +13,6 @@ from joins.plan.wait_reasons import LeftWaits
 from joins.spec import JoinSpec, Side
 from teacup.kafka.delivery.provenance import BatchTag
 from teacup.kafka.delivery.receipt import Receipt
-from teacup.kafka.headers import TOMBSTONE
 
 
 @dataclass(frozen=True, slots=True)
@@ -88,7 +87,7 @@ class RecordState(StrEnum):
 
 def outcome_of_dead(side: Side, reason: str) -> RecordState:
     """Returns the outcome of a record that takes no part."""
-    return RecordState.SKIPPED if reason == TOMBSTONE and side.tombstones == "skip" else RecordState.DEAD_LETTER
+    return RecordState.SKIPPED if reason in side.skips else RecordState.DEAD_LETTER
 
 
 @dataclass(frozen=True, slots=True)

@@ -20,7 +20,7 @@ from joins.outcome import Outcome
 from joins.plan.wait_reasons import Cause
 from joins.spec import JoinSpec
 from teacup.base.times import is_wrong, iso, written
-from teacup.kafka.headers import DELETED
+from teacup.kafka.headers import DELETED, WHERE
 
 IDLE_MS = 60_000
 """A job that has planned nothing for longer, while left waits, may not be running."""
@@ -132,6 +132,8 @@ class Words:
     def _became(self, answer: LeftAnswer) -> str:
         late = ", late" if answer.late else ""
         match answer.outcome:
+            case RecordState.HELD if answer.record.dead in self.spec.left.skips:
+                return f"not read yet; it will be skipped{self._skipped('left', answer.record.dead)}"
             case RecordState.HELD if answer.record.dead is not None:
                 return f"not read yet; it will be a dead letter ({answer.record.dead})"
             case RecordState.HELD:
@@ -139,7 +141,7 @@ class Words:
             case RecordState.UNDER_WAY:
                 return f"not decided yet: batch {answer.read.plan.number if answer.read.plan else ''} is under way"
             case RecordState.SKIPPED if answer.reason is not None:
-                return f"{answer.outcome}{_because(answer.reason)}"
+                return f"{answer.outcome}{self._skipped('left', answer.reason)}"
             case RecordState.SKIPPED if answer.moved_from is not None:
                 when = f"before `teacup move` or `teacup rewind`, by checkpoint {answer.moved_from}"
                 return f"joined {when}; nothing of it was found"
@@ -287,6 +289,10 @@ class Words:
                 return f"lost: expired {_duration(candidate.by_ms)} before; the left record was late"
             case MatchReason.SKIPPED:
                 return "lost: it lies before the offset at which the join began to read right"
+            case MatchReason.ITSELF:
+                return "it is the left record itself"
+            case MatchReason.DEAD_LETTER if right.dead in self.spec.right.skips:
+                return f"lost: skipped{self._skipped('right', right.dead)}"
             case MatchReason.DEAD_LETTER:
                 return f"lost: a dead letter ({right.dead or 'no_time'})"
             case MatchReason.NULL_KEY:
@@ -388,10 +394,16 @@ class Words:
                 return f"its time has no zone: set `{side}.time_zone`, or correct what writes {of.topic}"
             case "invalid_key":
                 return f"correct `{side}.key` ({of.key_of}), or what writes {of.topic}"
+            case "where":
+                return f"`{side}.where` ({of.where_of}) leaves it out"
             case "tombstone":
                 return f"it has no value: `{side}.tombstones` says what becomes of such records"
             case _:
                 return f"correct what writes {of.topic}, or `{side}.format` ({of.format})"
+
+    def _skipped(self, side: str, reason: str | None) -> str:
+        where = self.spec.side(side).where_of
+        return f": {side}.where takes only {where}" if reason == WHERE else _because(reason)
 
     def _became_of_right(self, answer: RightAnswer) -> str:
         match answer.outcome:
@@ -417,6 +429,8 @@ class Words:
                 return "no batch has read it yet"
             case RecordState.SKIPPED if answer.reason is None:
                 return "never read: it lies before the offset at which the join began to read right"
+            case RecordState.SKIPPED:
+                return f"{answer.outcome}{self._skipped('right', answer.reason)}"
             case RecordState.UNKNOWN:
                 return "in no row that was found"
             case _:

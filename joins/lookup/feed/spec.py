@@ -93,7 +93,9 @@ class FeedSpec(DurationArgs):
     def identity(self) -> dict[str, object]:
         """Returns the values that a checkpoint is bound to."""
         names = ("right.topic", "right.key", "right.time", "right.time_unit", "storage.namespace")
-        return identity_of(self, names, dict.fromkeys(("right.time_zone", "right.tombstones", "right.deletes")))
+        return identity_of(
+            self, names, dict.fromkeys(("right.time_zone", "right.tombstones", "right.deletes", "right.where"))
+        )
 
 
 @dataclass(frozen=True, slots=True)

@@ -31,7 +31,7 @@ from joins.read.parse import find
 from joins.spec import JoinSpec, Side
 from teacup.base.now import wall_ms
 from teacup.base.times import iso
-from teacup.kafka.headers import NO_ZONE
+from teacup.kafka.headers import NO_ZONE, WHERE
 from teacup.kafka.log.point_reader import PointReader, Record
 from teacup.kafka.log.topic_log import TopicLog
 from teacup.kafka.read.fetch import SCHEMA
@@ -63,7 +63,7 @@ Spans = Mapping[int, tuple[int, int]]
 class Sample:
     """Some records of one topic, by partition and in offset order.
 
-    Tombstones that their side skips are only counted.
+    Tombstones that their side skips, and records that do not fit its `where`, are only counted.
 
     keys        join keys; None where a record has none
     times       event times; None where a record has no valid time
@@ -73,6 +73,7 @@ class Sample:
     timed       the number of records with a time, including times in the future
     zoneless    the number of records whose time has no zone
     deletes     the number of records that delete their key: those without a value, and Debezium's with `op: d`
+    unfit       the number of records that do not fit the side's `where`
     """
 
     keys: Mapping[int, Sequence[bytes | None]] = field(default_factory=dict)
@@ -83,6 +84,7 @@ class Sample:
     timed: int = 0
     zoneless: int = 0
     deletes: int = 0
+    unfit: int = 0
 
     @property
     def records(self) -> int:
@@ -112,7 +114,7 @@ class Sample:
     @property
     def share(self) -> float:
         """The fraction of the ranges that was sampled."""
-        return min(self.records / self.out_of, 1.0) if self.out_of else 0.0
+        return min((self.records + self.unfit) / self.out_of, 1.0) if self.out_of else 0.0
 
 
 def compare(spec: JoinSpec, left: TopicLog, right: TopicLog, *, accept: bool = False) -> tuple[bytes, bytes] | None:
@@ -327,13 +329,17 @@ def sample_of(
     keys: dict[int, list[bytes | None]] = {}
     times: dict[int, list[int | None]] = {}
     ahead: list[int] = []
-    tombstones = timed = zoneless = marked = 0
+    tombstones = timed = zoneless = marked = unfit = 0
     decode = decoder(side, registry)
     for p, some in records.items():
         tombstones += sum(record.value is None for record in some)
         some = [record for record in some if record.value is not None] if side.tombstones == "skip" else some
         batch = _batch(some) if decode is None else decode(_batch(some))
         found = find(side, batch)
+        if found.reasons is not None and (fits := (found.reasons != WHERE).fill_null(value=True)).all() is False:
+            unfit += int((~fits).sum())
+            batch = batch.filter(fits.to_arrow())
+            found = find(side, batch)
         keys[p] = (batch.column("key") if found.keys is None else found.keys).to_pylist()
         times[p] = [at if at is not None and at <= ceiling_ms else None for at in found.times.to_pylist()]
         ahead += [at for at in found.times.to_pylist() if at is not None and at > ceiling_ms]
@@ -343,7 +349,7 @@ def sample_of(
         timed += len(found.times) - found.times.null_count
         zoneless += 0 if found.reasons is None else int((found.reasons == NO_ZONE).sum())
     middle = sorted(ahead)[len(ahead) // 2] if ahead else None
-    return Sample(keys, times, out_of, tombstones, middle, timed, zoneless, tombstones + marked)
+    return Sample(keys, times, out_of, tombstones, middle, timed, zoneless, tombstones + marked, unfit)
 
 
 def _of_their_time(spec: JoinSpec, times: Sequence[int], right: TopicLog, ends: Spans) -> dict[int, tuple[int, int]]:

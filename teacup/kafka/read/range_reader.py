@@ -288,9 +288,14 @@ class _OwnCursor(_Cursor):
         self._consumer.close()
 
 
-_readers: PerProcess[tuple[str, frozenset[tuple[str, str]]], RangeReader] = PerProcess(OPEN_READERS, RangeReader.close)
+_readers: PerProcess[tuple[str, frozenset[tuple[str, str]], str], RangeReader] = PerProcess(
+    OPEN_READERS, RangeReader.close
+)
 
 
-def open_reader(topic: str, kafka: Mapping[str, str]) -> RangeReader:
-    """Returns this process's reader of a topic, kept open between calls while it is recently used."""
-    return _readers.get((topic, frozenset(kafka.items())), lambda: RangeReader(topic, kafka))
+def open_reader(topic: str, kafka: Mapping[str, str], name: str = "") -> RangeReader:
+    """Returns this process's reader of a topic, kept open between calls while it is recently used.
+
+    name   tells readers of one topic apart that read on at offsets of their own
+    """
+    return _readers.get((topic, frozenset(kafka.items()), name), lambda: RangeReader(topic, kafka))

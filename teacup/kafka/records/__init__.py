@@ -10,5 +10,6 @@ limits.py         what a topic accepts, and what happens to a record that it wou
 protobuf.py       Protobuf messages as JSON text
 record.py         what a reader takes from a record: its time, its join key, and what of it is stored (pure)
 registry.py       schemas by their ids, from a schema registry
+where.py          which records of a topic are read, by fields and headers (pure)
 written_times.py  event times as they are written: numbers, and texts in any spelling (pure)
 """

@@ -50,6 +50,7 @@ class JsonFields:
     keys  text, one column per key field; odd: whether some key field of the record holds what cannot be a key
     json  whether the value is JSON; true for a null value
     kept  objects of the kept fields, as text, null if there is no JSON; None if none were asked for
+    texts  text, one column for each other field: as keys, and null where it could not be a key
     """
 
     time: Times | None
@@ -57,6 +58,7 @@ class JsonFields:
     odd: pa.Array
     json: pa.Array
     kept: pa.Array | None = None
+    texts: tuple[pa.Array, ...] = ()
 
 
 def json_fields(
@@ -65,23 +67,25 @@ def json_fields(
     keys: Sequence[str] = (),
     keep: Sequence[str] | None = None,
     unit: TimeUnit = TimeUnit.MS,
+    texts: Sequence[str] = (),
 ) -> JsonFields:
     """Reads the fields at these JSON paths in each value (binary); paths in `keep` lead through no array."""
     text = text_of(values)
     json = valid_json(text)
     if text.null_count > values.null_count:  # some are not UTF-8
         json = pc.and_(json, pc.or_(text.is_valid(), values.is_null()))
-    if time is None and not keys and not keep:
+    if time is None and not keys and not keep and not texts:
         return JsonFields(None, (), pa.repeat(False, len(values)), json)
     if pc.all(json).as_py() is False:
         text = pc.if_else(json, text, None)
-    query = _query(time, keys, keep or (), unit)
+    query = _query(time, keys, keep or (), unit, texts)
     found = _fields(query, text)
     if found["odd"].null_count:
         found |= _exact_keys(query, text, found)
     key_columns = tuple(found[f"key{i}"] for i in range(len(keys)))
     times = None if time is None else _times(found["time"], found["text"], unit)
-    return JsonFields(times, key_columns, found["odd"], json, found.get("kept"))
+    others = tuple(found[f"text{i}"] for i in range(len(texts)))
+    return JsonFields(times, key_columns, found["odd"], json, found.get("kept"), others)
 
 
 def _times(times: pa.Array, texts: pa.Array, unit: TimeUnit) -> Times:
@@ -165,8 +169,8 @@ def text_of(values: pa.Array) -> pa.Array:
         return pa.array(map(decoded, values.to_pylist()), pa.string())
 
 
-def _query(time: str | None, keys: Sequence[str], keep: Sequence[str], unit: TimeUnit) -> str:
-    paths = [path for path in (time, *keys, *keep) if path is not None]
+def _query(time: str | None, keys: Sequence[str], keep: Sequence[str], unit: TimeUnit, texts: Sequence[str]) -> str:
+    paths = [path for path in (time, *keys, *keep, *texts) if path is not None]
     first_key = 1 if time is None else 2  # DuckDB counts from 1
     first_kept = first_key + len(keys)
     of_keys = range(first_key, first_kept)
@@ -174,6 +178,8 @@ def _query(time: str | None, keys: Sequence[str], keep: Sequence[str], unit: Tim
     rare = "case when time is null and json_type(fields[1]) = 'VARCHAR' then fields[1]->>'$' end as text"
     selected = ["time", rare] if time is not None else []
     selected += [f"{_key(f'fields[{at}]')} as key{i}" for i, at in enumerate(of_keys)]
+    first_text = first_kept + len(keep)
+    selected += [f"{_key(f'fields[{first_text + i}]')} as text{i}" for i in range(len(texts))]
     if keep:
         selected.append(f"case when fields is not null then {_members(_tree_of(keep), first_kept)} end as kept")
     odd = " or ".join(_odd(f"fields[{at}]") for at in of_keys) or "false"

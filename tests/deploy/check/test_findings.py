@@ -142,6 +142,20 @@ def test_texts_without_a_zone_are_named_with_the_key_to_set() -> None:
     assert "would stop the job; set `left.time_zone` to UTC, or to" in stops.text
 
 
+def test_how_many_sampled_records_a_side_takes() -> None:
+    """None of them is a warning, as a kind may be rare; nothing else can be said of it then."""
+    read = replace(SIDE, format="json", where={"$.type": "click"})
+
+    some = [(found.level, found.what, found.text) for found in of_times(read, side(NOW_MS, unfit=3), None)]
+    none = [(found.level, found.what, found.text) for found in of_times(read, side(unfit=3), None)]
+
+    assert some[0] == (Level.OK, "left.where", "1 of 4 sampled records of 'clicks' fit $.type: click")
+    assert [what for _, what, _ in some] == ["left.where", "left.time"]
+    assert none[0][:2] == (Level.WARNING, "left.where")
+    assert none[0][2].startswith("0 of 3 sampled records of 'clicks' fit $.type: click: all others are skipped")
+    assert none[1][2] == "'clicks' has no sampled record that takes part: keys and times were not looked at"
+
+
 def test_times_in_a_wrong_unit() -> None:
     """Milliseconds taken for seconds are far in the future. Kafka's own times have no unit."""
     payload = replace(SIDE, time="$.at", time_unit="s", format="json")

@@ -86,7 +86,7 @@ FAULTS = [
     ("left.disorder=", "--set left.disorder: null is not allowed: give a duration with its unit"),
     (
         "left=clicks",
-        "--set left: give a mapping with topic, key, time, time_unit, time_zone, disorder, tombstones, format",
+        "--set left: give a mapping with topic, key, time, time_unit, time_zone, disorder, tombstones, where, format",
     ),
     ("name.x=1", "--set name: give a text"),
     ("kafka.securty.protocol=ssl", "--set kafka.securty.protocol: 'ssl' is not allowed: librdkafka knows no such"),

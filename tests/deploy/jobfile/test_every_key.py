@@ -46,6 +46,7 @@ OTHER: dict[str, Any] = {
     "time_unit": "us",
     "time_zone": "UTC",
     "tombstones": "skip",
+    "where": {"header:kind": "one"},
     "keep": ["header:kept"],
     "format": "json",
     "policy": "all",

@@ -10,6 +10,7 @@ from datadelay.watermark import UNKNOWN, Idle
 from dedup.restart.deduplicator import FilterChange, FilterReport, FilterState, Reason
 from deploy.jobs.join_report import NO_ONE, BatchReport, NothingMatched, gather
 from deploy.output.accounts import DeliveredBatch
+from deploy.watch import measures
 from joins import DelayApi, Right, StorageApi, Store
 from joins.batch.facts import BucketFacts, RangeFacts
 from joins.read.summary import BucketSummary
@@ -60,6 +61,20 @@ def test_the_line_of_a_lookup_join_says_up_to_when_right_is_stored() -> None:
     assert "window" not in line(lookup, 0)
     assert "right 0" not in line(lookup, 0)
     assert line(SPEC, 0).endswith("window 0 (0.0 MB)")
+
+
+def test_what_where_skips_is_told_from_skipped_tombstones() -> None:
+    """The other side may have tombstones as dead letters."""
+    both = {"left": 0, "right": 0}
+    counts = {"rows": {"skipped": 5, "dead_letter": 2}, "reasons": {"where": 3, "tombstone": 4}}
+    summary = BucketSummary(0, 7, 1, watermark_ms=both, **counts)
+
+    batch = gather(SPEC, [DeliveredBatch(summary, {}, (), 0, None)], 0.5, 1_000)
+
+    assert {"skipped 2", "skipped by where 3", "dead letters (tombstone) 2"} <= set(batch.rare())
+    rows = {one.labels: one.value for one in batch.samples() if one.metric is measures.ROWS}
+    assert rows["skipped", "where"] == 3
+    assert (rows["skipped", "tombstone"], rows["dead_letter", "tombstone"]) == (2, 2)
 
 
 def test_a_topic_that_is_more_out_of_order_than_configured_is_reported_with_what_became_of_its_records() -> None:

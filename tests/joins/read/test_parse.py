@@ -107,6 +107,45 @@ def test_a_text_without_a_zone_is_the_reason_unless_its_side_has_one():
     assert in_header.records["time"].to_list() == [1]
 
 
+def test_what_does_not_fit_is_skipped_whatever_else_is_wrong_with_it():
+    """Its time, its key; what cannot be read may fit, so it is a dead letter. A number is its digits."""
+    side = Side(topic="t", time="$.at", key="$.k", format="json", where={"$.type": ["click", 7]})
+    bodies = [{"type": "click", "at": 5}, {"type": 7, "at": 5}, {"type": "7", "at": 5}, {"type": "view", "k": {}}, {}]
+    bodies += [{"type": {"a": 1}, "at": 99_999}, {"type": "click", "k": {}}, {"type": None}]
+
+    parsed = taken([1] * 10, [*(json.dumps(body).encode() for body in bodies), b"{torn", None], side=side)
+
+    assert parsed.records["offset"].to_list() == [10, 11, 12]
+    assert dict(parsed.dead.select("left_offset", "outcome").iter_rows()) == {
+        **dict.fromkeys((13, 14, 15, 17, 19), "skipped"), 16: "dead_letter", 18: "dead_letter",
+    }  # fmt: skip
+    assert reasons(parsed) == {**dict.fromkeys((13, 14, 15, 17, 19), "where"), 16: "no_time", 18: "invalid_json"}
+    assert parsed.dead.filter(parsed.dead["reason"] == "where")["left_value"].null_count() == 5
+
+
+@pytest.mark.parametrize(
+    ("where", "tombstones", "expected"),
+    [
+        ({"header:h": "1"}, None, {}),
+        ({"header:h": "2"}, None, {10: ("skipped", "where"), 11: ("skipped", "where"), 12: ("skipped", "where")}),
+        ({"header:h": "2"}, "dead_letter", dict.fromkeys((10, 11, 12), ("skipped", "where"))),
+        ({"$.a": "1"}, None, {11: ("skipped", "where"), 12: ("dead_letter", "invalid_json")}),
+        ({"$.a": "1"}, "dead_letter", {11: ("dead_letter", "tombstone"), 12: ("dead_letter", "invalid_json")}),
+        ({"$.a": "1"}, "skip", {11: ("skipped", "tombstone"), 12: ("dead_letter", "invalid_json")}),
+        ({"$.a": "1", "header:h": "2"}, "skip", dict.fromkeys((10, 11, 12), ("skipped", "where"))),
+    ],
+)
+def test_a_header_decides_also_where_the_value_cannot_be_read(where, tombstones, expected):
+    """A tombstone of another kind is that kind's."""
+    side = Side(topic="t", format="json" if "$.a" in where else "bytes", where=where, tombstones=tombstones)
+
+    parsed = taken([1] * 3, [b'{"a": 1}', None, b"{torn"], side=side)
+
+    assert {
+        at: tuple(what) for at, *what in parsed.dead.select("left_offset", "outcome", "reason").iter_rows()
+    } == expected
+
+
 @pytest.mark.parametrize(
     ("form", "expected"),
     [

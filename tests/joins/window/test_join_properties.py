@@ -57,6 +57,26 @@ def test_output_equals_the_oracle_for_any_cut_and_restart(join, steps):
     assert run.window == 0
 
 
+@pytest.mark.parametrize("more", [{"filtered": True}, {"one_topic": True}])
+@given(data=st.data(), steps=cuts())
+def test_a_side_that_takes_some_records_joins_these_only(more, data, steps):
+    """By a field or a header; each other one is skipped once, and counted. Of one topic no record matches itself."""
+    spec, history = data.draw(joins_with_history(**more))
+
+    simulation = Simulation(history, spec).play(steps)
+    run = simulation.drain()
+
+    assert run.sorted_results() == oracle.join(history, spec)
+    assert sorted(run.unjoined) == never_joined(simulation)
+    skipped = [
+        (name, event.partition, event.offset)
+        for name, topic in (("left", simulation.left.history), ("right", simulation.right.history))
+        for event in topic.records()
+        if not event.fits(spec.side(name)) and event.offset >= simulation.started_at[name][event.partition]
+    ]
+    assert sorted(run.skipped) == sorted(skipped)
+
+
 def test_a_right_record_stays_until_left_is_beyond_it_by_before():
     """Left is known to have reached 106, and the record that comes next, of 110, still matches one of 101."""
     left, right = topic("left", [(90, b"x"), (110, b"a")]), topic("right", [(101, b"a")])

@@ -10,7 +10,7 @@ from confluent_kafka import Producer, TopicPartition
 
 from joins import DataLoss, NotCoPartitioned, SpecChanged, window_join
 from joins.plan.start.copartition import with_path
-from joins.spec import Format, Policy, Side
+from joins.spec import Format, JoinPath, Policy, Side
 from joins.testing import oracle
 from teacup.base.now import wall_ms
 from teacup.base.times import iso
@@ -84,6 +84,30 @@ def test_a_backlog_equals_the_oracle(join, clock, tmp_path):
 
         assert len(run.batches) > 2
         assert run.results() == oracle.join(history(spec, left, right), wanted)
+
+
+@pytest.mark.parametrize("path", JoinPath)
+def test_a_topic_joined_with_itself_equals_the_oracle(join, clock, tmp_path, topic_factory, path):
+    """Each side reads on where it is; records of one time, several batches, a restart that loses the windows."""
+    start = clock.now_ms - 600_000
+    both = topic_factory(2, prefix="both")
+    records = [
+        Put(i % 2, None if i % 17 == 0 else b"%d-%d" % (i % 2, i % 5), start + 80 * (i // 3)) for i in range(600)
+    ]
+    spec = changed(
+        join(max_records=200), left=Side(topic=both, disorder_ms=0), right=Side(topic=both, disorder_ms=0), path=path
+    )
+    produce(dict(spec.kafka), both, records)
+
+    for policy in (Policy.NEAREST, Policy.LAST, Policy.ALL):
+        wanted = changed(spec, policy=policy)
+        run = Driven(wanted, tmp_path / policy)
+        run.step()
+        run.restart(losing=(".slice", ".marks", ".json"))
+        run.drain()
+
+        assert len(run.batches) > 2
+        assert run.results() == oracle.join(history(spec, records, records), wanted)
 
 
 def test_far_apart_topics_do_not_deadlock_and_the_window_stays_small(join, clock, tmp_path):

@@ -27,7 +27,6 @@ from deploy.inspection.audit.judging.sides import judge_copies
 from deploy.inspection.audit.records import spot_of
 from joins.outcome import Outcome
 from joins.spec import JoinType
-from teacup.kafka.headers import TOMBSTONE
 
 MINUTE_MS = 60_000
 
@@ -116,7 +115,7 @@ def _summed(db: AuditTables, scope: AuditScope, most: int, repeated: int, unread
         "dead_letter": db.one("SELECT count(*) FROM judged WHERE dead IS NOT NULL OR pos IN (SELECT pos FROM refused)"),
     }
     if "left" in scope.skips:
-        outcomes["skipped"] = db.one(f"SELECT count(*) FROM judged WHERE dead = '{TOMBSTONE}'")
+        outcomes["skipped"] = db.one(f"SELECT count(*) FROM judged WHERE dead IN ({scope.skipped('left')})")
         outcomes["dead_letter"] -= outcomes["skipped"]
     return Judgement(
         strict=sum(one["strict"] for one in minutes.values()),
@@ -132,7 +131,13 @@ def _summed(db: AuditTables, scope: AuditScope, most: int, repeated: int, unread
         ],
         unread=unread,
         elsewhere=elsewhere(db, scope),
-        timeless=sum(db.one(f"SELECT count(*) FROM {judged} WHERE t IS NULL") for judged in ("judged", "judged_right")),
+        timeless=sum(
+            db.one(
+                f"SELECT count(*) FROM {judged} "
+                f"WHERE t IS NULL AND (dead IS NULL OR dead NOT IN ({scope.skipped(side)}))"
+            )
+            for side, judged in (("left", "judged"), ("right", "judged_right"))
+        ),
     )
 
 

@@ -1,7 +1,8 @@
 """The join by brute force, compared with the rows: which are missing, doubled, foreign, or joined otherwise. Pure.
 
 moments    right records that surely took part, by key and time: the smallest and the largest position
-best       the right record of each judged left one, by at most two ASOF joins: no hot key makes it quadratic
+best       the right record of each judged left one, by at most two ASOF joins: no hot key makes it quadratic. If left's
+           topic is right's, by all pairs, without those of a record and itself
 lenient    left records whose result is not simply `best`: late, not waiting for right, or with doubtful candidates;
            each is judged by itself, with all of its candidates (`deploy.inspection.audit.judging.choice`)
 judgements one row for each judged left record that has rows: whether its result is fine, and checked strictly
@@ -51,7 +52,7 @@ def join_again(db: AuditTables, scope: AuditScope) -> None:
             f"""
             CREATE OR REPLACE TABLE pairs AS
             SELECT j.pos, r.pos AS rpos FROM (SELECT pos, t, meets {joined}) j JOIN taking r ON r.meets = j.meets
-                AND r.t BETWEEN j.t - {scope.join.before_ms} AND j.t + {scope.join.after_ms}
+                AND r.t BETWEEN j.t - {scope.join.before_ms} AND j.t + {scope.join.after_ms}{scope.not_itself("j")}
             WHERE r.sure
             """
         )
@@ -62,6 +63,18 @@ def join_again(db: AuditTables, scope: AuditScope) -> None:
     )
     low, high = f"j.t - {scope.join.before_ms}", f"j.t + {scope.join.after_ms}"
     one = f"(SELECT pos, t, t - {scope.join.before_ms} AS low, t + {scope.join.after_ms} AS high, meets {joined}) j"
+    if scope.one_topic:
+        rank = {Policy.NEAREST: "abs(r.t - j.t), r.t, r.pos", Policy.FIRST: "r.t, r.pos"}
+        db.make(
+            "best",
+            f"""
+            SELECT j.pos, first(r.pos ORDER BY {rank.get(scope.join.policy, "r.t DESC, r.pos DESC")}) AS best
+            FROM {one} LEFT JOIN taking r ON r.meets = j.meets AND r.sure AND r.t BETWEEN j.low AND j.high
+                {scope.not_itself("j")}
+            GROUP BY j.pos
+            """,
+        )
+        return
     select = {
         Policy.FIRST: f"""
             SELECT j.pos, CASE WHEN f.t <= {high} THEN f.first END AS best
@@ -363,7 +376,7 @@ def _ask(db: AuditTables, scope: AuditScope, which: str) -> None:
         SELECT c.pos, c.t, c.number, c.expiry, c.late, c.waited,
             r.pos AS rpos, r.t AS rt, r.number AS rnumber, r.sure
         FROM asked a JOIN cases c ON c.pos = a.pos LEFT JOIN taking r ON r.meets = c.meets
-            AND r.t BETWEEN c.t - {scope.join.before_ms} AND c.t + {scope.join.after_ms}
+            AND r.t BETWEEN c.t - {scope.join.before_ms} AND c.t + {scope.join.after_ms}{scope.not_itself("c")}
         ORDER BY c.pos
     """
     got: dict[int, set[int]] = {}

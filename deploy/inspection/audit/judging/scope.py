@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from deploy.inspection.audit.records import SHIFT
@@ -69,9 +69,10 @@ class AuditScope:
     copies_once      the same for copies
     direct           the direct path: partition n of left meets partition n of right only
     lookup           a lookup join
+    one_topic        left's topic is right's: a record does not match itself
     topics           the existing side topics, by role
     complete         by role: what is not in the topic was never written
-    skips            the sides that skip tombstones
+    skips            by side, the reasons of the records that it skips
     kept_values      copies have the values of their records
     from_due_ms      left records before it may be missing: the job began at a time
     all_named        all records that rows and copies name were read
@@ -85,15 +86,24 @@ class AuditScope:
     copies_once: bool = True
     direct: bool = False
     lookup: bool = False
+    one_topic: bool = False
     output: str = "output"
     topics: Mapping[str, str] = field(default_factory=dict)
     left: Mapping[int, LeftSpan] = field(default_factory=dict)
     right: Mapping[int, RightSpan] = field(default_factory=dict)
     complete: Mapping[str, bool] = field(default_factory=dict)
-    skips: frozenset[str] = frozenset()
+    skips: Mapping[str, Sequence[str]] = field(default_factory=dict)
     kept_values: bool = True
     from_due_ms: int = -LATEST_MS
     all_named: bool = True
+
+    def skipped(self, side: str) -> str:
+        """Returns, in SQL, the reasons of the records that a side skips."""
+        return ", ".join(f"'{reason}'" for reason in self.skips.get(side, ())) or "''"
+
+    def not_itself(self, left: str) -> str:
+        """Returns, in SQL, the rest of a condition: the right record `r` is not the left one."""
+        return f" AND r.pos <> {left}.pos" if self.one_topic else ""
 
     def meets(self, record: str) -> str:
         """Returns, in SQL, what records that meet have in common: the key, and on the direct path the partition."""

@@ -11,7 +11,7 @@ from deploy.inspection.audit.plan_history import BEFORE, UNREAD
 from deploy.inspection.audit.records import SHIFT
 from joins.outcome import DESTINATIONS, SIDE_TOPICS, Outcome
 from joins.spec import JoinType
-from teacup.kafka.headers import TOMBSTONE, UNWRITABLE
+from teacup.kafka.headers import UNWRITABLE
 
 
 def judge_copies(db: AuditTables, scope: AuditScope) -> None:
@@ -107,10 +107,7 @@ def _side(
 def _dead_letters(db: AuditTables, scope: AuditScope) -> None:
     refused = f"coalesce(c.reason IN {UNWRITABLE}, false)"
     reason = "'a dead letter' || coalesce(' (' || r.dead || ')', '')"
-    left, right = (
-        f"(r.dead IS NOT NULL AND r.dead <> '{TOMBSTONE}')" if name in scope.skips else "(r.dead IS NOT NULL)"
-        for name in ("left", "right")
-    )
+    left, right = (f"(r.dead IS NOT NULL AND r.dead NOT IN ({scope.skipped(name)}))" for name in ("left", "right"))
     _side(db, scope, "dead_letter", True, "judged", left, f"NOT {left} AND NOT {refused}", reason)
     db.run(
         """

@@ -12,7 +12,7 @@ from datadelay.watermark import Idle
 from deploy.inspection.audit.findings import ALTERED, DOUBLED, FOREIGN, MISSING, WRONG_OUTCOME, WRONG_RIGHT, WRONG_TOPIC
 from joins.spec import JoinPath, Policy
 from joins.testing.history import History
-from joins.testing.strategies import cuts, histories
+from joins.testing.strategies import cuts, histories, specs
 from tests.support.audited import APART, Audited, AuditedLookup, AuditedSimulation, joined
 from tests.support.joinhistories import advancing
 from tests.support.lookuphistories import LOOKUPS, STEPS
@@ -22,9 +22,9 @@ from tests.support.provenance import header
 
 
 @st.composite
-def runs(draw, **more):
+def runs(draw, of=advancing, **more):
     """Some joins of one spec, each over a history of its own and cut as drawn, of which some plans are known."""
-    spec = draw(advancing)
+    spec = draw(of)
     if draw(st.booleans()):
         spec = replace(spec, path=JoinPath.SHUFFLED, buckets=draw(st.none() | st.integers(1, 5)))
     if draw(st.booleans()):
@@ -42,6 +42,18 @@ def runs(draw, **more):
 def test_what_a_join_writes_is_clean(audited):
     """Any cut, clock, restart and `max_wait`; late records, dead letters; with all plans, with some, and with none."""
     found = audited.verdicts()
+
+    assert not found.counts, [str(fault) for fault in found.faults]
+
+
+@pytest.mark.parametrize("more", [{"filtered": True}, {"one_topic": True}])
+@settings(max_examples=share(4))
+@given(data=st.data())
+def test_what_a_join_of_some_records_writes_is_clean(more, data):
+    """Sides with a `where`, of two topics and of one: what is skipped is nowhere, no record is joined with itself."""
+    of = specs(**more).filter(lambda spec: spec.idle is Idle.ADVANCE)
+
+    found = data.draw(runs(of, wrong_times=True, wrong_times_key=None)).verdicts()
 
     assert not found.counts, [str(fault) for fault in found.faults]
 
