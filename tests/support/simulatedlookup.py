@@ -49,9 +49,9 @@ class Simulated:
     def __init__(self, history, spec, generations=GENERATIONS):
         self.spec, self.clock, self.generations = spec, Clock(history.start_ms), generations
         by_index = not spec.left.payload_time, not spec.right.payload_time
-        keys = spec.left.key_of, spec.right.key_of
-        self.left = SimulatedLog(history.left, self.clock, by_index[0], keys[0], identity="l", outliers=0)
-        self.right = SimulatedLog(history.right, self.clock, by_index[1], keys[1], identity="r")
+        sides = spec.left, spec.right
+        self.left = SimulatedLog(history.left, self.clock, by_index[0], sides[0], identity="l", outliers=0)
+        self.right = SimulatedLog(history.right, self.clock, by_index[1], sides[1], identity="r")
         self.fed = dict.fromkeys(self.right.ends(), 0)
         self.items = []
         self.retained_from_ms = -(2**61)
