@@ -20,7 +20,7 @@ import pyarrow.compute as pc
 
 from joins.errors import DataLoss
 from joins.outcome import Outcome
-from joins.rows.frames import OWN_KEY, RECORD, Bools, constant, empty_rows, frame_of, rows_about
+from joins.rows.frames import I64, OWN_KEY, RECORD, Bools, constant, empty_rows, frame_of, rows_about
 from joins.spec import Format, Side
 from teacup.base.times import EARLIEST_MS, LATEST_MS, UNLIMITED_MS
 from teacup.kafka.headers import (
@@ -66,6 +66,7 @@ class ParsedBatch:
     appended   the event times are the broker's append times
     size       about how many bytes of keys, values and headers were read
     deleted    of a table that changes: the keys that have no value from this record on, one flag each
+    dead_proves   the same for `dead`: what `where` skips is as timely as the rest. None: none of it proves anything
     """
 
     side: str
@@ -78,6 +79,18 @@ class ParsedBatch:
     appended: bool = False
     size: int = 0
     deleted: pl.Series | None = None
+    dead_proves: Bools | None = None
+
+    @property
+    def proving_ms(self) -> I64:
+        """The times of all records that prove something, in offset order."""
+        times = self.records["time"].to_numpy()[self.proves]
+        if self.dead_proves is None or not self.dead_proves.any():
+            return times
+        offsets = self.records["offset"].to_numpy()[self.proves]
+        others = self.dead[f"{self.side}_offset", f"{self.side}_time"].filter(self.dead_proves)
+        offsets, times = np.append(offsets, others[:, 0].to_numpy()), np.append(times, others[:, 1].to_numpy())
+        return times[np.argsort(offsets)]
 
     @property
     def future_ms(self) -> int:
@@ -105,6 +118,7 @@ class ParsedBatch:
             proves=self.proves[start:end],
             deleted=None if self.deleted is None else self.deleted[start:end],
             dead=self.dead[dead_start:dead_end],
+            dead_proves=None if self.dead_proves is None else self.dead_proves[dead_start:dead_end],
         )
 
 
@@ -141,7 +155,7 @@ def parse(
             columns[OWN_KEY] = constant(None, pl.Binary, len(frame))
         frame = frame_of(columns)
     reason = _why_dead(frame["time"], found.reasons, valid(found.times, ceiling))
-    dead = empty_rows()
+    dead, dead_proves = empty_rows(), None
     proves = _proves(side, found.times, timestamps, kinds, listed_ms)
     if reason is not None:
         bad = reason.is_not_null()
@@ -150,6 +164,7 @@ def parse(
         if side.where is not None:  # nobody reads what is skipped
             fits = (reason != WHERE).fill_null(value=True)
             as_read = as_read.with_columns(pl.when(fits).then(column).alias(column) for column in ("value", "headers"))
+            dead_proves = (proves & ~fits.to_numpy())[bad.to_numpy()]
         dead = rows_about(name, as_read.filter(bad), Outcome.DEAD_LETTER, reason.filter(bad), late=False)
         if skips := side.skips:
             skipped = pl.col("reason").is_in(skips).fill_null(value=False)
@@ -159,7 +174,7 @@ def parse(
     late = pl.Series(frame["time"].to_numpy() < watermark_before_ms)
     ceiling_ms, size = listed_ms + skew_ms, int(batch_bytes(batch).sum())
     return ParsedBatch(
-        name, frame, late, proves, dead, ceiling_ms, known_in(batch), _appended(side, batch), size, deleted
+        name, frame, late, proves, dead, ceiling_ms, known_in(batch), _appended(side, batch), size, deleted, dead_proves
     )
 
 

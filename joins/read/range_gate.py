@@ -14,7 +14,8 @@ least the block's median as its time, and no later timely record is more than th
 Blocks are counted from the checkpoint's start, regardless of batches; records that do not fill a block yet are carried
 over as the `tail`. A record counts only if its time is not later than it can have been appended: by the broker's append
 time if the topic has it, otherwise by the clock when the record was first listed. So nothing from the future proves
-anything, live or in a replay.
+anything, live or in a replay. What the side's `where` skips counts like any other record: plans are made by all times
+of a topic, and a rare kind need not wait for the clock.
 
 Without a full block only the clock counts (`claim_ms`): if a partition was read to its end, the records still to come
 were not readable when the end was listed.
@@ -114,12 +115,12 @@ class RangeGate:
         self._future_ms = min(self._future_ms, going.future_ms)
         self._late = self._late or bool(going.late.any())
         self._schemas = {**going.schemas, **self._schemas}
-        self._gone.see(times[going.proves])
+        self._gone.see(going.proving_ms)
 
     def _look_at(self, held: ParsedBatch) -> None:
         times = held.records["time"].to_numpy()
         self._seen = self._seen or self._gone.copy()
-        self._seen.see(times[held.proves])
+        self._seen.see(held.proving_ms)
         timely = times[times >= self.partition_range.watermark_ms]
         if len(timely):
             self._smallest_held_ms = min(self._smallest_held_ms, int(timely.min()))

@@ -126,8 +126,7 @@ class Input:
         with closing(self._reader.read(partition, start, end)) as batches:
             for batch in batches:
                 self._budget.spent(batch.num_rows, self.side.topic)
-                parsed = self._parse(batch, listed_ms, UNKNOWN)
-                found.append(parsed.records["time"].to_numpy()[parsed.proves])
+                found.append(self._parse(batch, listed_ms, UNKNOWN).proving_ms)
         return found
 
     def around(

@@ -233,6 +233,19 @@ def test_a_payload_time_proves_nothing_beyond_its_append():
     assert stamped.proves.tolist() == [True, True]
 
 
+def test_what_is_skipped_proves_as_much_as_what_takes_part():
+    """If it has a time that it can have been appended at; dead letters prove nothing."""
+    side = Side(topic="t", time="$.at", key="$.k", format="json", where={"$.type": "a"})
+    bodies = [{"type": "a", "at": 5}, {"type": "b", "at": 6}, {"type": "b"}, {"type": "b", "at": LISTED_MS + 5_000}]
+    bodies += [{"type": "a", "at": 9, "k": {}}, {"type": "b", "at": 7, "k": {}}, {"type": "a", "at": 4}]
+
+    parsed = taken([1] * 7, [json.dumps(body).encode() for body in bodies], side=side, skew_ms=10_000)
+
+    assert parsed.records["time"].to_list() == [5, 4]
+    assert parsed.proving_ms.tolist() == [5, 6, 7, 4]
+    assert [part.proving_ms.tolist() for part in parsed.split(12)] == [[5, 6], [7, 4]]
+
+
 def test_the_smallest_time_that_the_clock_rejected_is_reported():
     """It is above those of all records that take part, so that they are distinguished when read again."""
     assert taken([5, CEILING_MS + 7, CEILING_MS + 3, CEILING_MS, -1]).future_ms == CEILING_MS + 3
@@ -295,6 +308,7 @@ def test_batches_of_partitions_parsed_together_are_what_each_is_alone(data):
             [
                 Side(topic="t", tombstones="skip"),
                 Side(topic="t", format=Format.JSON, time="$.at", key="$.id", keep=["$.id"]),
+                Side(topic="t", format=Format.JSON, time="$.at", where={"$.id": [0, 2]}),
             ]
         )
     )
@@ -317,6 +331,6 @@ def test_batches_of_partitions_parsed_together_are_what_each_is_alone(data):
         assert together[p].records.equals(alone.records)
         assert together[p].dead.equals(alone.dead)
         assert together[p].late.to_list() == alone.late.to_list()
-        assert together[p].proves.tolist() == alone.proves.tolist()
+        assert together[p].proving_ms.tolist() == alone.proving_ms.tolist()
         assert together[p].future_ms == alone.future_ms
         assert (together[p].appended, together[p].schemas) == (alone.appended, alone.schemas)

@@ -8,7 +8,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from msgspec import structs
 
-from datadelay.watermark import UNKNOWN
+from datadelay.watermark import UNKNOWN, Idle
 from joins.batch import rules
 from joins.batch.facts import low_end
 from joins.plan.log_checks import is_whole
@@ -75,6 +75,23 @@ def test_a_side_that_takes_some_records_joins_these_only(more, data, steps):
         if not event.fits(spec.side(name)) and event.offset >= simulation.started_at[name][event.partition]
     ]
     assert sorted(run.skipped) == sorted(skipped)
+
+
+def test_a_rare_kind_is_read_as_fast_as_any():
+    """What is skipped proves how far its partition has come, for the plan as for the task: it waits for no clock."""
+    busy = topic("right", [(100 + at, b"a") for at in range(1_000)])
+    rare = tuple(replace(event, type="ab"[event.offset % 100 == 50]) for event in busy.partitions[0])
+    left = topic("left", [(200 + 10 * at, b"a") for at in range(50)])
+    spec = join_spec(before_ms=50, idle=Idle.HOLD)
+    spec = replace(spec, right=replace(spec.right, where={"header:type": "b"}))
+    simulation = Simulation(History(left, replace(busy, partitions=(rare,)), start_ms=2_000), spec)
+
+    batches = 0
+    while simulation.admit(200):
+        batches += 1
+
+    assert len(simulation.run.results) == 50
+    assert batches < 20
 
 
 def test_a_right_record_stays_until_left_is_beyond_it_by_before():
