@@ -56,8 +56,8 @@ def test_of_a_table_that_changes_a_version_or_its_delete_decides_the_row(data):
     """Whether the row is known, or has to be deduced."""
     spec = data.draw(tables())
     history = data.draw(histories(spec))
-    rights = [replace(record_of(e), deleted=e.value is None) for e in oracle.present(history.right, spec)]
-    lefts = {(e.partition, e.offset): e for e in oracle.present(history.left, spec)}
+    rights = [replace(record_of(e), deleted=e.value is None) for e in oracle.present(history.right, spec, spec.right)]
+    lefts = {(e.partition, e.offset): e for e in oracle.present(history.left, spec, spec.left)}
     passage = Visibility(BatchSpan.one(1), late=False)
 
     for row in oracle.made(history, spec):
