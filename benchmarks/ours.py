@@ -124,6 +124,7 @@ def run_without_sink(spec: JoinSpec, checkpoint: Path, windows: Path, master: st
     return summaries
 
 
+WHERE = {"$.currency": "EUR"}
 DELIVERIES = ("exactly-once", "at-least-once", "deduplicated")
 """The last is at least once with a deduplicator, which stays off because nothing fails."""
 
@@ -182,6 +183,7 @@ def _main() -> None:
     parser.add_argument("--delivery", choices=DELIVERIES, default="exactly-once")
     parser.add_argument("--select", choices=SELECTS, help="flat rows of eight fields instead of the envelope")
     parser.add_argument("--format", choices=("json", "bytes"), default="json", help="what the values are declared as")
+    parser.add_argument("--where", action="store_true", help="let both sides ask for the currency, which all have")
     parser.add_argument("--before-ms", type=int, default=BEFORE_MS)
     parser.add_argument("--max-records", type=int, default=MAX_RECORDS, help="a batch, left and right together")
     parser.add_argument("--master", default="local[2]")
@@ -190,6 +192,8 @@ def _main() -> None:
     asked = parser.parse_args()
     work = Work.load(asked.work)
     spec = spec_of(work, asked.format, asked.before_ms, asked.max_records, asked.path, asked.type)
+    if asked.where:
+        spec = replace(spec, left=replace(spec.left, where=WHERE), right=replace(spec.right, where=WHERE))
     windows = asked.checkpoint.with_name(asked.checkpoint.name + "-windows")
     if asked.sink == "none":
         summaries = run_without_sink(spec, asked.checkpoint, windows, asked.master)

@@ -14,6 +14,7 @@ the machine, and after a single one the first round was still slower than the ot
     none-…           our join with full semantics, default envelope built, no producer; values declared json or bytes
     kafka-…          the whole job as by `teacup run`, to a Kafka topic
     …-shuffled       the same on the shuffled path, with as many buckets as the topics have partitions
+    kafka-where      kafka-json with a `where` on both sides, which all records fit
     kafka-texts      flat rows of eight fields by `get_json_object` in `output.select`; kafka-fields: by schemas
     rival-memory     Spark's stream-stream left outer join, state in memory, no sink
     rival-rocksdb    the same, state in RocksDB, on the first part of the history (the rate is steady)
@@ -73,7 +74,10 @@ RIVALS = ("rival-memory", "rival-rocksdb")
 SHUFFLED = ("none-json-shuffled", "kafka-json-shuffled")
 WARM_UP = ("kafka-json", "kafka-json")
 SELECTING = ("kafka-texts", "kafka-fields")
-SYSTEMS = ("fetch", "none-json", "none-bytes", "kafka-json", "kafka-bytes", *SHUFFLED, *SELECTING, *RIVALS)
+SYSTEMS = (
+    *("fetch", "none-json", "none-bytes", "kafka-json", "kafka-bytes", "kafka-where"),
+    *(*SHUFFLED, *SELECTING, *RIVALS),
+)
 # Promised ratios to the rivals, by how our join is run.
 PROMISED = {"none": {"rival-memory": 5.0, "rival-rocksdb": 12.0}, "kafka": {"rival-memory": 3.5, "rival-rocksdb": 8.0}}
 OF_PROMISED_IN_EACH_ROUND = 0.8
@@ -122,11 +126,13 @@ class Bench:
         path: JoinPath = JoinPath.DIRECT,
         select: str | None = None,
         kind: JoinType = JoinType.LEFT,
+        where: bool = False,
     ) -> Result:
         topic = f"bench-{name}"
         arguments = ["--sink", sink, "--format", form, "--before-ms", str(before_ms), "--topic", topic]
         arguments += ["--delivery", delivery, "--path", path, "--type", kind]
         arguments += [] if select is None else ["--select", select]
+        arguments += ["--where"] if where else []
         if sink == "kafka":
             create_topic(self.work.bootstrap, topic, LOG_APPEND_TIME)
         done, out, progress = self._run_on_spark(name, "benchmarks.ours", *arguments)
@@ -215,6 +221,8 @@ def run_system(bench: Bench, name: str, rocksdb_fraction: float) -> Result:
         return bench.rival(rest, rocksdb_fraction if rest == "rocksdb" else 1.0)
     if name in SELECTING:
         return bench.ours(name, kind, "json", select=rest)
+    if rest == "where":
+        return bench.ours(name, kind, "json", where=True)
     form, _, path = rest.partition("-")
     return bench.ours(name, kind, form, path=JoinPath(path or "direct"))
 

@@ -275,8 +275,8 @@ def find(side: Side, batch: pa.RecordBatch, before_ms: int | None = None) -> Fou
     if side.has_json:
         keep = None if side.kept is None else side.kept.paths
         paths = key_of.paths if side.deletes is None else (*key_of.paths, side.delete_mark[0])
-        texts = () if side.where_of is None else side.where_of.paths
-        fields = json_fields(values, side.time_of.field, paths, keep, side.time_unit, texts)
+        held = () if side.where_of is None else side.where_of.of_value
+        fields = json_fields(values, side.time_of.field, paths, keep, side.time_unit, held)
     of_field = None if fields is None else fields.time
     times, zoneless = side.time_of.times(batch.column("timestamp"), batch.column("headers"), of_field)
     keys = None
@@ -341,14 +341,14 @@ def _with_where(
     side: Side, where: RecordFilter, reason: pl.Series | None, batch: pa.RecordBatch, fields: JsonFields | None
 ) -> pl.Series | None:
     """Adds what does not fit; it replaces any other reason, unless the value decides, and cannot be read."""
-    texts, readable = (), None
-    if fields is not None and where.paths:
-        texts, readable = fields.texts, fields.json
+    held, readable = (), None
+    if fields is not None and where.of_value:
+        held, readable = fields.held, fields.json
         if UNREADABLE in batch.schema.names:
             readable = pc.and_(readable, batch.column(UNREADABLE).is_null())
         if side.tombstones is not None:
             readable = pc.and_(readable, batch.column("value").is_valid())
-    out = pc.invert(where.fits(batch.column("headers"), texts, readable))
+    out = pc.invert(where.fits(batch.column("headers"), held, readable))
     if not pc.any(out).as_py():
         return reason
     others = pl.repeat(None, len(out), dtype=pl.String, eager=True) if reason is None else reason

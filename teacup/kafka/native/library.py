@@ -22,7 +22,7 @@ Signatures = Mapping[str, tuple[type | None, tuple[type, ...]]]
 _SIGNATURES: Signatures = {
     "tc_names": (ctypes.POINTER(TEXT), ()),
     "tc_bind": (None, (POINTER,)),
-    "tc_json_valid": (INT32, (POINTER, POINTER, POINTER, INT64, INT64, POINTER)),
+    "tc_json_valid": (INT32, (*(POINTER,) * 3, INT64, INT64, *(POINTER, POINTER, INT64) * 2, POINTER, POINTER)),
     "tc_avro_valid": (INT64, (POINTER, POINTER, INT64, INT64, POINTER, INT64, POINTER)),
     "tc_fetch_new": (POINTER, (POINTER,)),
     "tc_fetch_clear": (None, (POINTER,)),

@@ -29,7 +29,7 @@ from decimal import Decimal, InvalidOperation
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from teacup.kafka.records.json_text import Halves, decoded, mark_of, selected, valid_json
+from teacup.kafka.records.json_text import Halves, decoded, holding, mark_of, selected, valid_json
 from teacup.kafka.records.written_times import Times, TimeUnit, fraction, integer, times_of, usual
 
 PATH = re.compile(r'\$(\.([A-Za-z_][\w-]*|"(?!\*")[^"]+(?<!\\)")|\[\d{1,9}\])+')
@@ -50,7 +50,7 @@ class JsonFields:
     keys  text, one column per key field; odd: whether some key field of the record holds what cannot be a key
     json  whether the value is JSON; true for a null value
     kept  objects of the kept fields, as text, null if there is no JSON; None if none were asked for
-    texts  text, one column for each other field: as keys, and null where it could not be a key
+    held  for each field that was asked for, whether it holds one of its texts, as keys are text
     """
 
     time: Times | None
@@ -58,7 +58,7 @@ class JsonFields:
     odd: pa.Array
     json: pa.Array
     kept: pa.Array | None = None
-    texts: tuple[pa.Array, ...] = ()
+    held: tuple[pa.Array, ...] = ()
 
 
 def json_fields(
@@ -67,25 +67,47 @@ def json_fields(
     keys: Sequence[str] = (),
     keep: Sequence[str] | None = None,
     unit: TimeUnit = TimeUnit.MS,
-    texts: Sequence[str] = (),
+    held: Sequence[tuple[str, Sequence[str]]] = (),
 ) -> JsonFields:
-    """Reads the fields at these JSON paths in each value (binary); paths in `keep` lead through no array."""
+    """Reads the fields at these JSON paths in each value (binary); paths in `keep` lead through no array.
+
+    held   the texts that a field may hold, each with its path
+    """
     text = text_of(values)
-    json = valid_json(text)
+    holds = [_holding(text, path, texts) for path, texts in held]
+    json = holds[0][0] if holds else valid_json(text)
     if text.null_count > values.null_count:  # some are not UTF-8
         json = pc.and_(json, pc.or_(text.is_valid(), values.is_null()))
-    if time is None and not keys and not keep and not texts:
-        return JsonFields(None, (), pa.repeat(False, len(values)), json)
     if pc.all(json).as_py() is False:
         text = pc.if_else(json, text, None)
-    query = _query(time, keys, keep or (), unit, texts)
-    found = _fields(query, text)
-    if found["odd"].null_count:
-        found |= _exact_keys(query, text, found)
+    sure = tuple(_sure(text, path, texts, *found[1:]) for (path, texts), found in zip(held, holds, strict=True))
+    if time is None and not keys and not keep:
+        return JsonFields(None, (), pa.repeat(False, len(values)), json, held=sure)
+    found = _read(_query(time, keys, keep or (), unit), text)
     key_columns = tuple(found[f"key{i}"] for i in range(len(keys)))
     times = None if time is None else _times(found["time"], found["text"], unit)
-    others = tuple(found[f"text{i}"] for i in range(len(texts)))
-    return JsonFields(times, key_columns, found["odd"], json, found.get("kept"), others)
+    return JsonFields(times, key_columns, found["odd"], json, found.get("kept"), sure)
+
+
+def _holding(text: pa.Array, path: str, texts: Sequence[str]) -> tuple[pa.Array, pa.Array, pa.Array]:
+    """As `teacup.kafka.records.json_text.holding`; not sure of any if the path is more than plain names."""
+    if "[" not in path and "\\" not in path:
+        return holding(text, _names_of(path), texts)
+    return valid_json(text), pa.repeat(False, len(text)), pa.repeat(True, len(text))
+
+
+def _sure(text: pa.Array, path: str, texts: Sequence[str], holds: pa.Array, unsure: pa.Array) -> pa.Array:
+    """Returns which of these JSON texts hold a text at a path; what is unsure is looked at again."""
+    unsure = pc.and_(unsure, text.is_valid())
+    if not pc.any(unsure).as_py():
+        return holds
+    found = _read(_query(None, [path], (), TimeUnit.MS), text.filter(unsure))["key0"]
+    return pc.replace_with_mask(holds, unsure, pc.is_in(found, pa.array(texts, pa.string())))
+
+
+def _read(query: str, text: pa.Array) -> dict[str, pa.Array]:
+    found = _fields(query, text)
+    return found | _exact_keys(query, text, found) if found["odd"].null_count else found
 
 
 def _times(times: pa.Array, texts: pa.Array, unit: TimeUnit) -> Times:
@@ -169,8 +191,8 @@ def text_of(values: pa.Array) -> pa.Array:
         return pa.array(map(decoded, values.to_pylist()), pa.string())
 
 
-def _query(time: str | None, keys: Sequence[str], keep: Sequence[str], unit: TimeUnit, texts: Sequence[str]) -> str:
-    paths = [path for path in (time, *keys, *keep, *texts) if path is not None]
+def _query(time: str | None, keys: Sequence[str], keep: Sequence[str], unit: TimeUnit) -> str:
+    paths = [path for path in (time, *keys, *keep) if path is not None]
     first_key = 1 if time is None else 2  # DuckDB counts from 1
     first_kept = first_key + len(keys)
     of_keys = range(first_key, first_kept)
@@ -178,8 +200,6 @@ def _query(time: str | None, keys: Sequence[str], keep: Sequence[str], unit: Tim
     rare = "case when time is null and json_type(fields[1]) = 'VARCHAR' then fields[1]->>'$' end as text"
     selected = ["time", rare] if time is not None else []
     selected += [f"{_key(f'fields[{at}]')} as key{i}" for i, at in enumerate(of_keys)]
-    first_text = first_kept + len(keep)
-    selected += [f"{_key(f'fields[{first_text + i}]')} as text{i}" for i in range(len(texts))]
     if keep:
         selected.append(f"case when fields is not null then {_members(_tree_of(keep), first_kept)} end as kept")
     odd = " or ".join(_odd(f"fields[{at}]") for at in of_keys) or "false"

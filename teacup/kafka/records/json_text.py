@@ -27,7 +27,16 @@ if TYPE_CHECKING:
 
 def valid_json(texts: pa.Array) -> pa.Array:
     """Returns whether each text (`string`) is JSON (boolean); true for null. Raises `LibraryMissing`."""
-    return columns.valid_json(library.loaded(), texts)
+    return columns.valid_json(library.loaded(), texts)[0]
+
+
+def holding(texts: pa.Array, names: Sequence[str], choices: Sequence[str]) -> tuple[pa.Array, pa.Array, pa.Array]:
+    """Returns the same, whether the field at a path of names holds one of the choices, and where that is not sure.
+
+    It holds one as `teacup.kafka.records.json_fields` says for keys.
+    """
+    json, held = columns.valid_json(library.loaded(), texts, names, choices)
+    return json, pa.array(held == columns.YES), pa.array(held == columns.UNSURE)
 
 
 # By process and thread; a thread that ends leaves its connection to the next one with its number. Not a

@@ -57,24 +57,28 @@ class RecordFilter:
         return ", ".join(f"{part}: {' or '.join(texts)}" for part, texts in self.parts)
 
     @property
+    def of_value(self) -> tuple[tuple[str, Texts], ...]:
+        """The parts that are JSON paths."""
+        return tuple(part for part in self.parts if not part[0].startswith(HEADER))
+
+    @property
     def paths(self) -> tuple[str, ...]:
         """The JSON paths."""
-        return tuple(part for part, _ in self.parts if not part.startswith(HEADER))
+        return tuple(path for path, _ in self.of_value)
 
-    def fits(self, headers: pa.Array, fields: Sequence[pa.Array], readable: pa.Array | None = None) -> pa.Array:
+    def fits(self, headers: pa.Array, held: Sequence[pa.Array], readable: pa.Array | None = None) -> pa.Array:
         """Returns which records fit (boolean, without nulls).
 
-        fields    the text at each of `paths`
-        readable  whether the value can be read; if not, its fields may be anything. None: all can
+        held      whether a record holds what each part of `of_value` allows
+        readable  whether the value can be read; if not, it may hold anything. None: all can
         """
-        at_path = dict(zip(self.paths, fields, strict=True))
         fitting = pa.repeat(True, len(headers))
+        for holds in held:
+            fitting = pc.and_(fitting, holds)
+        if readable is not None:
+            fitting = pc.or_(fitting, pc.invert(readable))
         for part, texts in self.parts:
-            held = at_path.get(part)
-            if held is None:
-                held = text_of(last_header(headers, part.removeprefix(HEADER)))
-            fits = pc.is_in(held, pa.array(texts, pa.string()))
-            if readable is not None and part in at_path:
-                fits = pc.or_(fits, pc.invert(readable))
-            fitting = pc.and_(fitting, fits)
+            if part.startswith(HEADER):
+                found = text_of(last_header(headers, part.removeprefix(HEADER)))
+                fitting = pc.and_(fitting, pc.is_in(found, pa.array(texts, pa.string())))
         return fitting

@@ -1,7 +1,8 @@
-/* Whether texts are JSON, as RFC 8259 defines it: no more, no less, to any depth.
+/* Whether texts are JSON, as RFC 8259 defines it: no more, no less, to any depth; and whether a field holds one of some
+ * texts.
  *
  * The texts are a column of Arrow strings, so they are UTF-8 already. A text is read once, from left to right; of each
- * open bracket one bit is remembered.
+ * open bracket one bit is remembered. A field is found on the way: of several of one name the first counts.
  */
 #include <stdbool.h>
 #include <stdint.h>
@@ -31,6 +32,58 @@ static int push(nesting *open, bool object) {
 static bool in_object(const nesting *open) {
         int64_t last = open->depth - 1;
         return open->bits.data[last >> 3] >> (last & 7) & 1;
+}
+
+/* Some texts, as the buffers of an Arrow string column. */
+typedef struct {
+        const int32_t *offsets;
+        const char *data;
+        int64_t count;
+} words;
+
+static bool is_word(const words *of, int64_t number, const char *at, int64_t size) {
+        int32_t from = of->offsets[number];
+        return of->offsets[number + 1] - from == size && !memcmp(of->data + from, at, (size_t)size);
+}
+
+/* A search for the value at a path of names. `inside` names lead to the object that is open. */
+typedef struct {
+        const words *path;
+        int64_t inside;
+        bool next;    /* the value that begins now is that of the name after these */
+        bool over;    /* it was found, or is not there */
+        bool escaped; /* over, as a name was met whose characters are not plain */
+        const char *from, *to;
+} search;
+
+static void begin_search(search *field) {
+        field->inside = 0;
+        field->next = field->escaped = false;
+        field->over = field->path->count == 0;
+        field->from = field->to = NULL;
+}
+
+/* A name in an object at this depth. */
+static void see_name(search *field, int64_t depth, const char *name, const char *to) {
+        if (field->over || depth != field->inside + 1) return;
+        if (memchr(name, '\\', (size_t)(to - name)))
+                field->over = field->escaped = true;
+        else
+                field->next = is_word(field->path, field->inside, name, to - name);
+}
+
+/* A value begins, an object with members or anything else. */
+static void see_value(search *field, const char *at, bool object) {
+        if (!field->next) return;
+        field->next = false;
+        if (field->inside + 1 == field->path->count) {
+                field->over = true;
+                field->from = at;
+        } else if (object) {
+                field->inside++;
+        } else {
+                field->over = true;
+        }
 }
 
 static const char *skip_space(const char *at, const char *end) {
@@ -110,15 +163,18 @@ static const char *read_scalar(const char *at, const char *end) {
 }
 
 /* A name and its colon, with the space around them. */
-static const char *read_name(const char *at, const char *end) {
+static const char *read_name(const char *at, const char *end, search *field, int64_t depth) {
         at = skip_space(at, end);
-        if (at == end || *at != '"' || !(at = read_string(at, end))) return NULL;
+        if (at == end || *at != '"') return NULL;
+        const char *name = at + 1;
+        if (!(at = read_string(at, end))) return NULL;
+        see_name(field, depth, name, at - 1);
         at = skip_space(at, end);
         return at < end && *at == ':' ? at + 1 : NULL;
 }
 
 /* 1: it is JSON, 0: it is not, -1: no memory. */
-static int is_json(const char *at, const char *end, nesting *open) {
+static int is_json(const char *at, const char *end, nesting *open, search *field) {
         open->depth = 0;
         for (;;) { /* a value begins */
                 at = skip_space(at, end);
@@ -126,16 +182,21 @@ static int is_json(const char *at, const char *end, nesting *open) {
                 if (*at == '{' || *at == '[') {
                         bool object = *at == '{';
                         const char *next = skip_space(at + 1, end);
-                        if (next < end && *next == (object ? '}' : ']')) {
+                        bool empty = next < end && *next == (object ? '}' : ']');
+                        see_value(field, at, object && !empty);
+                        if (empty) {
                                 at = next + 1;
                         } else {
                                 if (push(open, object)) return -1;
-                                at = object ? read_name(next, end) : next;
+                                at = object ? read_name(next, end, field, open->depth) : next;
                                 if (!at) return 0;
                                 continue;
                         }
-                } else if (!(at = read_scalar(at, end))) {
-                        return 0;
+                } else {
+                        see_value(field, at, false);
+                        bool found = field->from == at;
+                        if (!(at = read_scalar(at, end))) return 0;
+                        if (found) field->to = at;
                 }
                 for (;;) { /* a value has ended */
                         at = skip_space(at, end);
@@ -145,8 +206,9 @@ static int is_json(const char *at, const char *end, nesting *open) {
                         if (*at == (object ? '}' : ']')) {
                                 open->depth--;
                                 at++;
+                                if (open->depth <= field->inside) field->over = true;
                         } else if (*at == ',') {
-                                at = object ? read_name(at + 1, end) : at + 1;
+                                at = object ? read_name(at + 1, end, field, open->depth) : at + 1;
                                 if (!at) return 0;
                                 break;
                         } else {
@@ -156,27 +218,55 @@ static int is_json(const char *at, const char *end, nesting *open) {
         }
 }
 
-/* Whether each text of a column (Arrow `string`) is JSON, as bits in Arrow's order; a null counts as JSON.
+enum { NO = 0, YES = 1, UNSURE = 2 };
+
+/* Whether what was found is one of these texts, as a join key would be text; not sure of what is not plain. */
+static int holds(const search *field, const words *texts) {
+        if (field->escaped) return UNSURE;
+        if (!field->to) return NO; /* nothing, an object, an array */
+        const char *at = field->from, *to = field->to;
+        if (*at == 'n') return NO;
+        if (*at == '"') {
+                at++, to--;
+                if (memchr(at, '\\', (size_t)(to - at))) return UNSURE;
+        } else if (*at != 't' && *at != 'f') {
+                for (const char *digit = at + (*at == '-'); digit < to; digit++)
+                        if (!is_digit(*digit)) return UNSURE;
+        }
+        for (int64_t number = 0; number < texts->count; number++)
+                if (is_word(texts, number, at, to - at)) return YES;
+        return NO;
+}
+
+/* Whether each text of a column (Arrow `string`) is JSON, as bits in Arrow's order; a null counts as JSON. If a path is
+ * given, also whether the field there holds one of some texts: a byte each, as above; undefined if it is not JSON.
  *
  * valid    the column's validity bits, or NULL        offsets, data   its other buffers; data may be NULL if it is empty
  * first    the column's own offset into the buffers   rows            how many texts
- * answer   (rows + 7) / 8 bytes, all written
+ * names, name_data, depth     the path, as such buffers; depth 0: none
+ * texts, text_data, choices   the texts, likewise
+ * answer   (rows + 7) / 8 bytes, all written          held            rows bytes, all written; NULL without a path
  *
  * Borrows everything for the call. Returns 0, or -1 where there was no memory. */
 TC_EXPORT int tc_json_valid(const uint8_t *valid, const int32_t *offsets, const char *data, int64_t first, int64_t rows,
-                            uint8_t *answer) {
+                            const int32_t *names, const char *name_data, int64_t depth, const int32_t *texts,
+                            const char *text_data, int64_t choices, uint8_t *answer, uint8_t *held) {
         nesting open = {0};
+        words path = {names, name_data, depth}, wanted = {texts, text_data, choices};
+        search field = {.path = &path};
         int result = 0;
         memset(answer, 0, (size_t)((rows + 7) / 8));
         for (int64_t row = 0; row < rows && !result; row++) {
                 int64_t at = first + row;
                 int ok = 1;
+                begin_search(&field);
                 if (!valid || valid[at >> 3] >> (at & 7) & 1) {
                         int32_t from = offsets[at], to = offsets[at + 1];
-                        ok = from < to ? is_json(data + from, data + to, &open) : 0;
+                        ok = from < to ? is_json(data + from, data + to, &open, &field) : 0;
                 }
                 if (ok < 0) result = -1;
                 if (ok > 0) answer[row >> 3] |= (uint8_t)(1 << (row & 7));
+                if (held) held[row] = (uint8_t)holds(&field, &wanted);
         }
         tc_free(&open.bits);
         return result;

@@ -134,6 +134,60 @@ def test_a_slice_with_nulls() -> None:
     assert valid_json(texts.slice(0, 0)).to_pylist() == []
 
 
+NAMES = ["a", "a", "a", "b", "\\u0061", "é", ""]
+MANY_DIGITS = "123456789012345678901234567890"
+FOUND = [
+    *(
+        '"x"',
+        '"7"',
+        "7",
+        "7.0",
+        "70e-1",
+        "-0",
+        "0",
+        "-7",
+        "true",
+        '"true"',
+        "null",
+        "[7]",
+        '{"a":"x"}',
+        "7.5",
+        "{}",
+        "[]",
+    ),
+    *('"\\u0078"', '"\\ud800"', '"é"', '""', '"x\\\\"', MANY_DIGITS),
+]
+SPACES = ["", "", " ", "\n"]
+PATHS = ["$.a", "$.a.b", "$.b.a", '$."é"', "$.a[0]", "$.a.a.a"]
+
+
+def an_object(chance: random.Random, depth: int = 2) -> str:
+    """An object of few names, some twice, with spaces, of values and objects; sometimes in an array, or torn."""
+    members = []
+    for _ in range(chance.randint(0, 3)):
+        value = an_object(chance, depth - 1) if depth and chance.random() < 0.5 else chance.choice(FOUND)
+        members.append(f'"{chance.choice(NAMES)}"{chance.choice(SPACES)}:{chance.choice(SPACES)}{value}')
+    text = "{" + f"{chance.choice(SPACES)},".join(members) + "}"
+    return {0: f"[{text}]", 1: text[:-1]}.get(chance.randint(0, 30), text)
+
+
+@pytest.mark.parametrize("path", PATHS)
+def test_what_a_field_holds_is_what_a_key_would_be(path: str) -> None:
+    """In objects within objects, names and texts with escapes, numbers in every spelling; of two the first counts."""
+    chance, some = random.Random(7), 0
+    values = pa.array([*(an_object(chance) for _ in range(3_000)), None, "", "7"], pa.string()).cast(pa.binary())
+
+    for choices in (["x", "7"], ["true", "null", "0", "-0"], ["é", "", MANY_DIGITS, "-7"], ["7.5", '{"a":"x"}', "x\\"]):
+        found = json_fields(values, None, held=[("$.b", ["x"]), (path, choices)])
+
+        keys = json_fields(values, None, [path])
+        held = [ok and holds for ok, holds in zip(found.json.to_pylist(), found.held[1].to_pylist(), strict=True)]
+        assert held == [text in choices for text in keys.keys[0].to_pylist()]
+        assert found.json.equals(keys.json)
+        some += sum(held)
+    assert some > 20
+
+
 SPELLED = st.lists(st.sampled_from(["half0:", "\\u0068alf0:", "half", "\\ud800"]), max_size=2).map("".join)
 
 
