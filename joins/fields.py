@@ -6,6 +6,9 @@ however many fields are used, where the row is in the JVM anyway: for `output.se
     left, right                    structs of the schema; null where the row has no record, or its value is null
     left_mismatch, right_mismatch  whether the value is not of the schema: no object, or a field of another type
 
+With the schema "registry" the fields are those of the newest schema of the topic's values (`TOPIC-value`) when the
+query starts; a record of an older one lacks some of them.
+
 A field that is missing, or of another type, is null; the others keep their values. Any value becomes text where the
 schema says STRING; a text becomes a number only where it says DECIMAL. A null value is no mismatch, and neither is a
 missing field.
@@ -13,13 +16,13 @@ missing field.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from joins.errors import SpecError
 from joins.outcome import Outcome
 from joins.rows.frames import MISMATCH
-from joins.spec import JoinSpec, Side
+from joins.spec import REGISTRY, JoinSpec, Side
 from teacup.kafka.headers import SCHEMA_MISMATCH
 from teacup.spark.analysis import in_one_line
 
@@ -80,21 +83,29 @@ def _schemas(spec: JoinSpec) -> Iterator[tuple[str, StructType]]:
     for name in spec.typed:
         side = spec.side(name)
         try:
-            yield name, _schema(side)
+            yield name, _schema(side, spec.registry)
         except ValueError as refused:
             problems.append(f"{name}.schema: {side.value_schema!r} is not allowed: {refused}")
     if problems:
         raise SchemaRefused(problems)
 
 
-def _schema(side: Side) -> StructType:
+def _newest(side: Side, registry: Mapping[str, str]) -> str:
+    """Returns the fields of the newest schema of a side's topic. Raises `ValueError`, `RegistryUnreachable`."""
+    from teacup.kafka.records.registry import open_registry
+
+    return open_registry(registry, side.format).newest_ddl(f"{side.topic}-value")
+
+
+def _schema(side: Side, registry: Mapping[str, str]) -> StructType:
     """Returns the fields of a side's schema. Raises `ValueError` with what is wrong."""
     from pyspark.errors import PySparkException
     from pyspark.sql.types import StructType
 
     assert side.value_schema is not None
+    text = _newest(side, registry) if side.value_schema == REGISTRY else side.value_schema
     try:
-        found = StructType.fromDDL(side.value_schema)
+        found = StructType.fromDDL(text)
     except PySparkException as error:
         raise ValueError(in_one_line(error)) from error
     if not isinstance(found, StructType) or not found.names:

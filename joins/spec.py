@@ -56,6 +56,8 @@ Offsets = Annotated[
     Allowed("the offset of each partition, {partition: offset}", lambda at: min([*at, *at.values()], default=-1) >= 0),
 ]
 Tombstones = Literal["skip", "dead_letter", "delete"]
+REGISTRY = "registry"
+"""As the schema of a side: the newest of its topic in the schema registry."""
 OnMismatch = Literal["dead_letter"]
 OnDataLoss = Literal["stop", "continue"]
 Outliers = Annotated[int, Between("a whole number of records, 0 to 1000", least=0, most=1_000)]
@@ -193,7 +195,7 @@ class Side(DurationArgs):
     format       how values are encoded, and so how they are embedded in the output; a JSON path needs "json", "avro" or
                  "protobuf"
     value_schema fields of the value with their types, as Spark's DDL (`order_id STRING, amount DOUBLE`): a row then has
-                 them as columns, `left.order_id` (`joins.fields`)
+                 them as columns, `left.order_id` (`joins.fields`); "registry": all those of the topic's newest schema
     on_mismatch  what happens to a row with a value that is not of these types: "dead_letter"; None: it is counted, and
                  such fields are null
     """
@@ -235,6 +237,8 @@ class Side(DurationArgs):
         self._check_kept()
         if self.value_schema is not None and not self.has_json:
             raise self._needs_json("a schema", self.value_schema)
+        if self.value_schema == REGISTRY and not self.format.framed:
+            raise SpecError(f"format of {self.topic!r}: the registry's schema needs format 'avro' or 'protobuf'")
         if self.on_mismatch is not None and self.value_schema is None:
             raise SpecError(
                 f"on_mismatch of {self.topic!r}: says what happens to values that are not of a schema; give one"

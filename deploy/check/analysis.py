@@ -16,6 +16,8 @@ from deploy.output.select import PARTS, SelectRefused, empty_rows, flattened, se
 from joins.fields import SchemaRefused
 from joins.items import row_table
 from joins.rows.frames import ROW
+from joins.spec import REGISTRY
+from teacup.kafka.errors import KafkaIOError
 from teacup.spark.analysis import analyse_quietly
 from teacup.spark.errors import SparkError
 from teacup.spark.java import check_java
@@ -23,6 +25,13 @@ from teacup.spark.session import Session
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+
+class NotAnalysed(Exception):
+    """Nothing is known of the expressions; the message says so, and why."""
+
+    def __init__(self, why: str) -> None:
+        super().__init__(f"output.select: not analysed, so an expression in it may be wrong: {why}")
 
 
 class Analyser:
@@ -38,14 +47,22 @@ class Analyser:
         if self._session is not None:
             self._session.close()
 
-    def refuses(self, job: CommonJob) -> tuple[str, ...]:
-        """Returns what is wrong with the job's expressions, a line each. Raises `SparkError` if Spark is not here."""
+    def refuses(self, job: CommonJob, *, connect: bool) -> tuple[str, ...]:
+        """Returns what is wrong with the job's expressions, a line each.
+
+        Raises `NotAnalysed` without Spark, or if the schema registry has to be asked: without `connect`, or in vain.
+        """
         if not isinstance(job, JoinJob) or job.output.select is None:
             return ()
+        asks = [name for name in job.spec.typed if job.spec.side(name).value_schema == REGISTRY]
+        if asks and not connect:
+            raise NotAnalysed(f"{asks[0]}.schema is the registry's, which --connect asks")
         try:
             selected_rows(empty_rows(self._spark(job)), job)
         except (SelectRefused, SchemaRefused) as refused:
             return refused.problems
+        except (SparkError, KafkaIOError) as error:
+            raise NotAnalysed(str(error)) from error
         return ()
 
     def selected(self, job: JoinJob, rows: Sequence[dict[str, Any]]) -> pl.DataFrame:
@@ -61,8 +78,3 @@ class Analyser:
             self._session = Session("teacup check", {**own, "master": "local[1]"}, rows_in_jvm=False)
             analyse_quietly()
         return self._session.spark
-
-
-def not_analysed(error: SparkError) -> str:
-    """Says that nothing is known of the expressions, and why."""
-    return f"output.select: not analysed, so an expression in it may be wrong: {error}"

@@ -57,19 +57,18 @@ def check_jobs(jobs: Mapping[Path, CommonJob], *, connect: bool, preview: bool) 
 
 def checked(job_file: Path, job: CommonJob, analyser: Analyser, *, connect: bool, preview: bool) -> ExitCode:
     """Prints the findings about a job whose file is valid, as far as the file alone tells."""
-    from deploy.check.analysis import not_analysed
+    from deploy.check.analysis import NotAnalysed
     from deploy.check.checks import what_a_run_waits_for
     from teacup.base.errors import SettingsInvalid
-    from teacup.spark.errors import SparkError
 
     unknown = None
     try:
-        if problems := analyser.refuses(job):
+        if problems := analyser.refuses(job, connect=connect):
             refused = SettingsInvalid(job_file, problems)
             typer.echo(str(refused), err=True)
             return refused.exit_code
-    except SparkError as error:
-        unknown = not_analysed(error)
+    except NotAnalysed as error:
+        unknown = str(error)
     typer.echo(f"{job_file} is valid")
     if unknown is not None:
         typer.echo(unknown)

@@ -274,7 +274,8 @@ class SideKeys(Keys):
 
     value_schema: SchemaText | None = of(Side).value_schema(
         "fields of the value with their types, as Spark's DDL (`order_id STRING, amount DOUBLE`): `output.select` has "
-        "them as columns of these types (`left.order_id`); needs `format: json`, `avro` or `protobuf`",
+        "them as columns of these types (`left.order_id`); needs `format: json`, `avro` or `protobuf`. `registry`: the "
+        "fields of the topic's newest schema there, with `avro` and `protobuf`",
         alias="schema",
     )
     on_mismatch: OnMismatch | None = of(Side).on_mismatch(

@@ -69,6 +69,9 @@ class RegistryServer:
             if version <= len(numbers):
                 number = numbers[version - 1]
                 return 200, {"subject": found[1], "version": version, "id": number, **self.schemas[number]}
+        if (found := re.match(r"/subjects/([^/]+)/versions/latest(?:\?.*)?$", path)) and found[1] in self.subjects:
+            numbers = self.subjects[found[1]]
+            return 200, {"subject": found[1], "version": len(numbers), "id": numbers[-1], **self.schemas[numbers[-1]]}
         return 404, {"error_code": 404, "message": "not found"}
 
 

@@ -3,6 +3,7 @@
 avro.py           Avro records as JSON text, whole columns at a time
 avro_check.py     which values are Avro records (pure)
 avro_schemas.py   what can be known of an Avro schema before a record is read (pure)
+ddl.py            schemas as Spark's DDL (pure)
 framed.py         values that name their schema, as JSON text (pure)
 json_fields.py    fields of JSON values, a whole batch in one query (pure)
 json_text.py      whether texts are JSON, exactly (pure)

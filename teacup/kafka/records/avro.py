@@ -62,6 +62,7 @@ from teacup.kafka.records.avro_schemas import (
     with_checked_ints,
     with_longs,
 )
+from teacup.kafka.records.ddl import fields_of_avro
 
 try:  # private, and pinned by tests/teacup/kafka/records/test_avro.py: fastavro's public reader is the compiled one
     from fastavro._read_py import schemaless_reader as read_in_python
@@ -134,6 +135,10 @@ class AvroSchema:
         if not isinstance(schema, dict) or schema["type"] != "record" or not read_at_once(schema):
             return None
         return _Container(schema)
+
+    def ddl(self) -> str:
+        """Returns the fields of its records as Spark's DDL. Raises `ValueError`."""
+        return fields_of_avro(self._inlined)
 
     def json_of(self, records: pa.Array, columns: Sequence[str] | None = None) -> pa.Array:
         """Returns each record (binary) as JSON text; null if a record does not fit this schema.

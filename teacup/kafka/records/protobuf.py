@@ -28,6 +28,8 @@ import pyarrow as pa
 from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 from google.protobuf.message import DecodeError
 
+from teacup.kafka.records.ddl import fields_of_message
+
 TIMESTAMP = "google.protobuf.Timestamp"
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
@@ -66,6 +68,10 @@ class ProtoSchema:
             return pool.FindFileByName("teacup.proto")
         except (ValueError, TypeError, KeyError, DecodeError) as error:
             raise NotProtobuf(f"{type(error).__name__}: {error}") from error
+
+    def ddl(self) -> str:
+        """Returns the fields of its first message as Spark's DDL. Raises `ValueError`."""
+        return fields_of_message(next(iter(self._file.message_types_by_name.values())))
 
     def json_of(self, values: pa.Array, columns: Sequence[str] | None = None) -> pa.Array:
         """Returns each value (indexes and message) as JSON text; null if it does not fit this schema.

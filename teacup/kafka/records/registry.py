@@ -84,6 +84,18 @@ class Registry:
                 self._known[number] = found
         return {number: self._known[number] for number in numbers if number in self._known}
 
+    def newest_ddl(self, subject: str) -> str:
+        """Returns the fields of a subject's newest schema as Spark's DDL. Raises `ValueError` if there are none."""
+        found = self._waited_for(partial(self._newest, subject), f"the newest schema of {subject!r}")
+        if isinstance(found, str):
+            raise ValueError(f"the newest schema of {subject!r} in the registry cannot be used: {found}")
+        try:
+            return found.ddl()
+        except ValueError as error:
+            raise ValueError(
+                f"the newest schema of {subject!r} in the registry has no type of Spark's: {error}"
+            ) from error
+
     def expect(self, numbers: Iterable[int]) -> None:
         """Allows ids that were unknown to be asked for again, as another process has met their schemas."""
         for number in numbers:
@@ -152,6 +164,17 @@ class Registry:
             if error.error_code == UNKNOWN_SCHEMA:
                 return None
             raise
+        return self._usable(schema)
+
+    def _newest(self, subject: str) -> AvroSchema | ProtoSchema | str:
+        try:
+            return self._usable(self._client.get_latest_version(subject, fmt=self._form).schema)
+        except SchemaRegistryError as error:
+            if int(error.http_status_code) == 404:
+                return "there is none; register it, or give the fields as a text"
+            raise
+
+    def _usable(self, schema: Registered) -> AvroSchema | ProtoSchema | str:
         if (schema.schema_type or AVRO) != self._kind:
             return f"a schema of type {schema.schema_type or AVRO}"
         named, text = self._referenced(schema, {}), schema.schema_str or ""
