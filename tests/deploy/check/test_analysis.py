@@ -14,6 +14,7 @@ import yaml
 from teacup.base.errors import ExitCode
 from teacup.base.now import wall_ms
 from tests.conftest import TopicFactory
+from tests.support.registry import registry_server
 from tests.support.sparkjoin import Put, produce
 
 
@@ -74,6 +75,32 @@ def test_without_java_it_says_that_nothing_is_known(tmp_path: Path, monkeypatch:
     valid, unknown = ended.stdout.splitlines()
     assert (ended.returncode, valid) == (ExitCode.DONE, f"{path} is valid")
     assert unknown.startswith("output.select: not analysed, so an expression in it may be wrong: no Java found")
+
+
+def test_a_schema_of_the_registry_is_asked_for_by_connect(
+    kafka: dict[str, str], topic_factory: TopicFactory, tmp_path: Path
+) -> None:
+    """Without it nothing is connected to, and the expressions are unknown."""
+    left, right, out = topic_factory(1, prefix="left"), topic_factory(1, prefix="right"), topic_factory(1)
+    select = {"user": "left.usr"}
+    with registry_server() as registry:
+        registry.register(f"{left}-value", {"type": "record", "name": "R", "fields": [{"name": "user", "type": "int"}]})
+        path = written(
+            tmp_path, select, kafka=kafka, left={"topic": left, "format": "avro", "schema": "registry"},
+            right={"topic": right}, output={"topic": out, "select": select}, registry={"url": registry.url},
+        )  # fmt: skip
+
+        alone, connected = check(path), check(path, "--connect")
+
+    assert alone.returncode == ExitCode.DONE
+    assert alone.stdout.splitlines() == [
+        f"{path} is valid",
+        "output.select: not analysed, so an expression in it may be wrong: left.schema is the registry's, which "
+        "--connect asks",
+    ]
+    assert connected.returncode == ExitCode.BAD_JOB_FILE
+    wrong = "output.select, field user: 'left.usr' is not allowed: there is no field usr; did you mean user?"
+    assert wrong in connected.stderr, connected.stderr
 
 
 def test_a_preview_shows_the_records_of_a_select(

@@ -3,17 +3,23 @@
 from __future__ import annotations
 
 import json
+import struct
 from collections import Counter
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
 import pytest
 import yaml
+from google.protobuf.descriptor_pb2 import FieldDescriptorProto
 
 from joins import JoinSpec, Right, Side, window_join
 from teacup.base.errors import ExitCode
 from teacup.base.now import wall_ms
+from tests.support.framed import avro
 from tests.support.jobprocess import records
+from tests.support.protofile import proto_file
+from tests.support.registry import registry_server
 from tests.support.sparkjoin import Put, produce
 
 EXAMPLE = Path(__file__).parents[3] / "deploy" / "examples" / "window-join-flat.yaml"
@@ -64,6 +70,37 @@ def test_the_example_writes_flat_rows_of_its_types(kafka, window_job, topic_fact
     batches = [line for line in ran.lines if line["event"] == "batch" and line["rows"]]
     assert sum((Counter(line["mismatches"]) for line in batches), Counter()) == {"left": 1, "right": 1}
     assert sum((Counter(line["refused"]) for line in batches), Counter()) == {"schema_mismatch": 1}
+
+
+def test_the_newest_schemas_of_the_registry_give_the_fields_and_types(kafka, window_job, here) -> None:
+    """Of both forms; a record of an older schema lacks a field. Without a schema there the job does not start."""
+    money = {"type": "bytes", "logicalType": "decimal", "precision": 9, "scale": 2}
+    old = {"type": "record", "name": "Order", "fields": [{"name": "id", "type": "string"}]}
+    new = {**old, "fields": [*old["fields"], {"name": "amount", "type": ["null", money], "default": None}]}
+    content, at = window_job(1), wall_ms() - 60_000
+    left, right = content["left"]["topic"], content["right"]["topic"]
+    content["left"] |= {"format": "avro", "schema": "registry"}
+    content["right"] |= {"format": "protobuf", "schema": "registry", "on_mismatch": "dead_letter"}
+    names = ("left.id", "left.amount", "right.price")
+    content["output"]["select"] = {name.replace(".", "_"): name for name in names}
+    with registry_server() as registry:
+        content["registry"] = {"url": registry.url}
+        older, newer = registry.register(f"{left}-value", old), registry.register(f"{left}-value", new)
+        without = here.run(content)
+        file = proto_file("price.proto", [("Price", [("price", FieldDescriptorProto.TYPE_DOUBLE)])])
+        number = registry.register_serialized(f"{right}-value", file)
+        orders = [avro(older, old, {"id": "o-1"}), avro(newer, new, {"id": "o-2", "amount": Decimal("1.25")})]
+        produce(kafka, left, [Put(0, b"k", at, value) for value in orders])
+        produce(kafka, right, [Put(0, b"k", at, struct.pack(">bIbb", 0, number, 0, 0x09) + struct.pack("<d", 0.5))])
+
+        ran = here.run(content)
+
+    assert without.code == ExitCode.BAD_JOB_FILE
+    assert ran.code == ExitCode.DONE
+    assert [json.loads(row["value"]) for row in records(kafka, content["output"]["topic"])] == [
+        {"left_id": "o-1", "left_amount": None, "right_price": 0.5},
+        {"left_id": "o-2", "left_amount": 1.25, "right_price": 0.5},
+    ]
 
 
 def test_the_library_has_the_same_columns(
