@@ -2,7 +2,7 @@
 // API; nothing is extrapolated with the browser's clock, which may be wrong.
 
 import { draw } from "./chart.js";
-import { duration } from "./shapes.js";
+import { duration, prose } from "./shapes.js";
 
 const REFRESH_MS = 3000;
 const TOKEN = "teacup-delay-token";
@@ -104,7 +104,7 @@ function fill(card) {
   const { delay, element } = card;
   const field = name => element.querySelector(`[data-field="${name}"]`);
   const put = (name, text, value) => {
-    field(name).textContent = text;
+    field(name).replaceChildren(...prose(text));
     if (value !== undefined) field(name).value = value ?? "";
   };
   const changed = element.dataset.state !== delay.state;
@@ -123,9 +123,10 @@ function fill(card) {
   put("since", duration(Math.max(0, delay.now_ms - delay.since_ms)), delay.since_ms);
 }
 
-function slowest({ slowest, now_ms: nowMs }) {
+// Why it is unknown is said once: mostly that is the reason for the topic, too.
+function slowest({ slowest, reason, now_ms: nowMs }) {
   if (slowest === null) return "none reported";
-  if (slowest.watermark_ms === null) return `${slowest.partition}, unknown: ${slowest.reason}`;
+  if (slowest.watermark_ms === null) return `${slowest.partition}, unknown${reason?.includes(slowest.reason) ? "" : `: ${slowest.reason}`}`;
   return `${slowest.partition}, ${duration(nowMs - slowest.watermark_ms)} behind now`;
 }
 

@@ -42,7 +42,7 @@ OF_JOINS = 60
 ROWS_OF_LAG = 16
 """The number of partitions shown, those with the most unread records."""
 SHOWN = 12
-"""The number of warnings shown, newest first."""
+"""The most warnings that are shown, and the most starts, newest first."""
 
 
 class Together(StrEnum):
@@ -150,6 +150,7 @@ class LastHour(Quiet):
         self._about: About | None = None
         self._begun_ms = clock_ms()
         self._now: JobState | None = None
+        self._starts: deque[int] = deque(maxlen=SHOWN)
         self._last: tuple[int, dict[str, Any]] | None = None
         self._read_ms, self._full = self._begun_ms, False
         self._bins: deque[Bin] = deque(maxlen=KEPT_MS // STEP_MS + 1)
@@ -165,6 +166,7 @@ class LastHour(Quiet):
     def opening(self, about: About) -> None:
         with self._lock:
             self._about, self._now = about, None
+            self._starts.append(self._clock_ms())
         self.changed()
 
     def moment(self, now: JobState) -> None:
@@ -266,6 +268,7 @@ class LastHour(Quiet):
     def document(self) -> dict[str, Any]:
         """Returns everything that the page shows, as JSON. Times are UTC milliseconds; unknown values null or missing.
 
+        starts_ms   when the job was started, and started again
         points   one column per figure: values of the ten seconds from `at_ms` on, null where there was no batch
         held     [from, to, holder], with the holder that was seen most often
         late     by side, [at most this many ms below the watermark, records]; the last has no bound
@@ -282,6 +285,7 @@ class LastHour(Quiet):
                 "job": None if about is None else _about(about),
                 "begun_ms": self._begun_ms,
                 "from_ms": from_ms,
+                "starts_ms": [at_ms for at_ms in self._starts if at_ms >= from_ms],
                 "step_ms": STEP_MS,
                 **self._how(now_ms),
                 "waiting": waiting and {"reason": waiting.reason, "since_ms": waiting.since_ms, "text": waiting.text},

@@ -16,7 +16,8 @@ function shareScale(_, least) {
 }
 
 // lines: [{ name, tone, values, area }], a value for each of `at`; null where there was none, which leaves a gap
-export function drawLines(box, { at, lines, fromMs, nowMs, kind, label }) {
+// starts: when the job was started, each a line
+export function drawLines(box, { at, lines, starts, fromMs, nowMs, kind, label }) {
   const { width, height, svg } = canvas(box, label);
   const { scale, tick, least } = SCALES[kind];
   const values = lines.flatMap(line => line.values).filter(value => value !== null);
@@ -26,6 +27,11 @@ export function drawLines(box, { at, lines, fromMs, nowMs, kind, label }) {
   const middleMs = (fromMs + nowMs) / 2;
   for (const [ms, anchor, text] of [[fromMs, "start", clock(fromMs)], [middleMs, "middle", clock(middleMs)], [nowMs, "end", "now"]]) {
     svg.append(element("text", { class: "axis", x: x(ms), y: height - 4, "text-anchor": anchor }, text));
+  }
+  for (const ms of starts) {
+    const mark = element("line", { class: "start", x1: x(ms), x2: x(ms), y1: EDGE.top, y2: floor });
+    mark.append(element("title", {}, `started at ${clock(ms)}`));
+    svg.append(mark);
   }
   for (const line of lines) {
     for (const stretch of stretches(at, line.values)) {

@@ -3,7 +3,7 @@
 
 import { drawFlow, parts } from "./flow.js";
 import { change, drawBars, drawLines, drawStrip, drawWait, short } from "./charts.js";
-import { bytes, clock, count, duration, share } from "./shapes.js";
+import { bytes, clock, count, duration, prose, share } from "./shapes.js";
 
 const REFRESH_MS = 2000;
 const LATELY_MS = 30000; // what the numbers in the flow are about
@@ -46,7 +46,7 @@ function showState(state, says) {
   at("state").dataset.state = at("says").dataset.state = state;
   at("state").querySelector(".mark").textContent = MARKS[state] ?? "";
   if (at("state-text").textContent !== state) at("state-text").textContent = state;
-  at("says").textContent = says;
+  at("says").replaceChildren(...prose(says));
   at("says").hidden = !says;
 }
 
@@ -116,7 +116,7 @@ function showWarnings({ warnings, now_ms: now }) {
   at("warnings").hidden = !warnings.length;
   at("warnings").querySelector("ul").replaceChildren(...warnings.map(({ text, last_ms: lastMs, times, over }) => {
     const item = document.createElement("li"), small = document.createElement("small");
-    item.append(text.endsWith(".") ? `${text} ` : `${text}. `);
+    item.append(...prose(text.endsWith(".") ? `${text} ` : `${text}. `));
     small.textContent = `${ago(now - lastMs)}${times > 1 ? `, ${count(times)} times` : ""}${over ? ", over" : ""}`;
     item.append(small);
     return item;
@@ -141,6 +141,7 @@ function showFlow(job) {
     ["Stored since the start", totals.stored === undefined ? null : count(totals.stored)],
     ["Duplicates since the start", totals.dropped && job.job.kind === "dedup" ? count(totals.dropped) : null],
     ["Interval", settings.after_ms !== undefined ? `${short(settings.before_ms)} before, ${short(settings.after_ms)} after` : null],
+    ["Started again", job.starts_ms.length > 1 ? `at ${clock(job.starts_ms.at(-1))}` : null],
     ["Runs for", duration(job.now_ms - job.begun_ms)],
   ]);
 }
@@ -167,7 +168,7 @@ function showCharts(job) {
   const width = i => Math.max(1, (Math.min(times[i] + step, nowMs) - Math.max(times[i], begun)) / 1000);
   const perSecond = name => of(name, 0).map((value, i) => (width(i) < step / 2000 ? null : value / width(i)));
   const middle = times.map(ms => Math.min(ms + step / 2, nowMs));
-  const draw = (id, kind, lines, text) => drawLines(shown(id).querySelector(".chart"), { at: middle, lines, fromMs, nowMs, kind, label: text });
+  const draw = (id, kind, lines, text) => drawLines(shown(id).querySelector(".chart"), { at: middle, lines, starts: job.starts_ms, fromMs, nowMs, kind, label: text });
   const value = (id, text, small = "") => {
     const box = at(id).querySelector(".value"), note = document.createElement("small");
     note.textContent = small ? ` ${small}` : "";

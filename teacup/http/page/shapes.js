@@ -9,6 +9,12 @@ export function element(name, attributes, text) {
   return made;
 }
 
+// A text with `code` in it, as nodes
+export function prose(text) {
+  const parts = text.split("`");
+  return parts.map((part, i) => (i % 2 && i < parts.length - 1 ? Object.assign(document.createElement("code"), { textContent: part }) : part));
+}
+
 export function duration(ms) {
   if (ms === null || ms === undefined) return "unknown";
   const sign = ms < 0 ? "−" : "";

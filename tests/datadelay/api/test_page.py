@@ -119,10 +119,7 @@ def test_shows_what_the_api_says_in_every_state(
         for topic, delay in said.items():
             assert_equal(shown[topic], delay)
         assert (shown["fine"]["delay"], shown["fine"]["slowest"]) == ("2 min 31 s", "7, 2 min 31 s behind now")
-        assert (shown["lost"]["delay"], shown["lost"]["slowest"]) == (
-            "unknown",
-            "7, unknown: <b>no answer</b> & no guess",
-        )
+        assert (shown["lost"]["delay"], shown["lost"]["slowest"]) == ("unknown", "7, unknown"), "the reason is above"
         assert {topic: (c["charted"], c["gaps"], c["silent"]) for topic, c in shown.items()} == {
             "fine": (1, 0, 0),
             "idle": (1, 0, 0),
@@ -132,6 +129,34 @@ def test_shows_what_the_api_says_in_every_state(
         assert shown["lost"]["rows"][0] == ["12:02:00", "unknown", "unknown"]
         assert len(shown["fine"]["rows"]) == 3
         assert browser.execute_script("return document.documentElement.scrollWidth") <= width, "scrolls sideways"
+
+
+def test_a_reason_is_said_once_without_backticks_and_charts_follow_a_resize(
+    browser: webdriver.Chrome, open_server: RunningServer, submission: Make
+) -> None:
+    """What is between backticks is code; another reason of the slowest partition is said beside it."""
+    why = "is `time` right, and do the producers set it?"
+    for topic, reason in (("same", f"3 partitions, such as partition 7: {why}"), ("other", "the topic is gone")):
+        reports = (PartitionReport(7, None, None, why),)
+        open_server.client().submit(submission(None, topic=topic, partitions=reports, reason=reason))
+    resize(browser, 1280, 900)
+    browser.get(open_server.url)
+    wait(browser, lambda: len(cards(browser)) == 2 and all(card["label"] for card in cards(browser).values()))
+
+    shown = cards(browser)
+
+    plain = why.replace("`", "")
+    assert shown["same"]["reason"] == f"3 partitions, such as partition 7: {plain}"
+    assert {topic: card["slowest"] for topic, card in shown.items()} == {
+        "same": "7, unknown",
+        "other": f"7, unknown: {plain}",
+    }
+    assert {code.text for code in browser.find_elements(By.CSS_SELECTOR, "article code")} == {"time"}
+    fits = """return [...document.querySelectorAll(".chart")].every(
+        box => box.querySelector("svg").viewBox.baseVal.width === Math.max(200, box.clientWidth))"""
+    for width in (360, 900, 1280):
+        resize(browser, width, 900)
+        wait(browser, lambda: browser.execute_script(fits))
 
 
 def test_follows_what_is_submitted_without_a_reload(

@@ -273,6 +273,23 @@ def test_every_kind_of_job_shows_what_it_has(
     assert page["facts"].keys() >= {"Batch 7", "Runs for"}
 
 
+def test_starts_are_marked_in_the_charts(browser: webdriver.Chrome, pages: ExitStack) -> None:
+    """A job that its process starts again has a line for each; code in what it says has no backticks."""
+    made = MadeUp()
+    made.lives(60)
+    made.shown.opening(ABOUT)
+    made.lives(60, warning="raise `right.disorder`")
+
+    page = opened(browser, pages, made)
+
+    marks = "return [...document.querySelectorAll('#rate .start')].map(line => Number(line.getAttribute('x1')))"
+    first, again = browser.execute_script(marks)
+    assert first < again
+    assert page["facts"]["Started again"] == "at 12:01"
+    assert page["warnings"][0].startswith("raise right.disorder.")
+    assert browser.find_element(By.CSS_SELECTOR, "#warnings code").text == "right.disorder"
+
+
 def test_fits_a_phone_and_follows_the_dark(browser: webdriver.Chrome, pages: ExitStack) -> None:
     """360 px wide without scrolling sideways, in every card, also with names that are long."""
     long = "a-topic-with-a-name-of-some-eighty-characters-as-they-are-usual-in-large-companies"
