@@ -29,7 +29,7 @@ class Outcome(StrEnum):
     UNJOINED = "unjoined"  # right that appears in no output row and never will
     DEAD_LETTER = "dead_letter"  # a record of either side that cannot take part
     LATE = "late"  # a copy of a late right record
-    SKIPPED = "skipped"  # a tombstone of a side that skips them
+    SKIPPED = "skipped"  # what its side skips: by `where`, tombstones
 
 
 @dataclass(frozen=True, slots=True)

@@ -53,9 +53,9 @@ def window_join(
     window_backup  a folder or URL for this query alone that all machines reach: slices are copied to it, and a machine
                    that lacks them fetches them; None: such a machine reads Kafka
 
-    Every left record gets exactly one outcome, and so a row, unless its side skips tombstones. Give the query a
-    checkpoint location of its own: it holds the positions and the spec. The caller writes the rows, with the guarantees
-    of the Spark sink that is used.
+    Every left record gets exactly one outcome, and so a row, unless its side skips it (`where`, `tombstones`). Give the
+    query a checkpoint location of its own: it holds the positions and the spec. The caller writes the rows, with the
+    guarantees of the Spark sink that is used.
     """
     from joins.fields import judged, with_fields
     from joins.plan.reader import JoinControl
