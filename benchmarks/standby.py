@@ -69,8 +69,8 @@ class TimedKind(JoinJobKind):
         super().prepare()
         mark("claimed")
 
-    def rows(self, *arguments: Any) -> Any:
-        made = super().rows(*arguments)
+    def stream(self, *arguments: Any) -> Any:
+        made = super().stream(*arguments)
         mark("started")
         return made
 

@@ -135,6 +135,15 @@ def join_kind_of(spec: JoinSpec) -> JoinKind:
     return SHUFFLED if spec.path is JoinPath.SHUFFLED else WINDOW
 
 
+def stage_reader(
+    spec: JoinSpec, stage: Callable[[Iterable[Any]], Iterator[pa.RecordBatch]], control: JoinControl
+) -> StreamReader:
+    """Returns what plans the batches of a join whose rows need no Spark: `stage` makes them from tickets."""
+    from teacup.spark.stream_reader import pickled
+
+    return join_kind_of(spec).reader(spec, control, pickled(stage))
+
+
 def stage_frame(
     spark: SparkSession,
     spec: JoinSpec,

@@ -25,7 +25,6 @@ from itertools import chain
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
-from pyspark.sql.datasource import DataSource
 
 from dedup.errors import DedupConfigInvalid, PartitionsDiffer, RecordsGone, SourceChanged
 from teacup.kafka.client import committed_only
@@ -34,8 +33,7 @@ from teacup.kafka.log.broker_log import BrokerLog
 from teacup.kafka.log.losses import CONTINUE, Losses, epochs_of
 from teacup.kafka.log.point_reader import PointReader
 from teacup.kafka.log.topic_log import Ends, TopicLog, fair_shares
-from teacup.spark.jvm_errors import SUMMARY_SCHEMA
-from teacup.spark.stream_reader import ReaderControl, StreamReader, pickled, stream_source
+from teacup.spark.stream_reader import ReaderControl, StreamReader, pickled
 
 if TYPE_CHECKING:
     from dedup.identity import Identity
@@ -79,12 +77,6 @@ class Ranges:
 RangeStage = Callable[[BatchPart], Iterator[pa.RecordBatch]]
 
 
-def range_source(name: str, ranges: Ranges, stage: RangeStage, control: ReaderControl) -> type[DataSource]:
-    """Returns a data source class whose rows (`SUMMARY_SCHEMA`) are what the stage gives for each range."""
-    of_range = pickled(lambda values: chain.from_iterable(stage(BatchPart(*value)) for value in values))
-    return stream_source("ranges", name, SUMMARY_SCHEMA, lambda: RangesReader(name, ranges, control, of_range))
-
-
 class RangesReader(StreamReader):
     """Plans ranges of one topic."""
 
@@ -109,10 +101,19 @@ class RangesReader(StreamReader):
         spans = [(int(p), a, b) for p, (a, b) in end["ranges"].items() if b > a]
         return [(end["number"], len(spans), *span) for span in spans]
 
+    def task_keys(self, end: dict[str, Any], tasks: int) -> list[int]:
+        return [int(p) for p, (a, b) in end["ranges"].items() if b > a]
+
     def disconnect(self) -> None:
         if self._log is not None:
             self._log.close()
             self._log = None
+
+
+def ranges_reader(name: str, ranges: Ranges, stage: RangeStage, control: ReaderControl) -> RangesReader:
+    """Returns a reader whose tasks give what the stage makes of each range."""
+    of_range = pickled(lambda values: chain.from_iterable(stage(BatchPart(*value)) for value in values))
+    return RangesReader(name, ranges, control, of_range)
 
 
 def check_log(end: Mapping[str, Any], topic_id: str, ends: Mapping[int, Ends], log: TopicLog, ranges: Ranges) -> None:

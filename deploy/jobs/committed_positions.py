@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import logging
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, Protocol
+from collections.abc import Callable, Mapping
+from typing import Any, Protocol
 
 from deploy.watch.backlog import Positions
 from teacup.base.now import Every
 from teacup.kafka.errors import KafkaIOError
-
-if TYPE_CHECKING:
-    from pyspark.sql.streaming.query import StreamingQuery
 
 log = logging.getLogger("teacup")
 
@@ -40,8 +36,9 @@ class CommittedPositions:
     would then hold until its feeder is started again.
     """
 
-    def __init__(self, kind: HasPositions, query: StreamingQuery, renewal: Every | None = None) -> None:
-        self._kind, self._query = kind, query
+    def __init__(self, kind: HasPositions, end: Callable[[], Mapping[str, Any]], renewal: Every | None = None) -> None:
+        """end: where the newest committed batch ends; {} if there is none."""
+        self._kind, self._end = kind, end
         self._renewal = renewal or Every(RENEW_POSITIONS_EVERY_S)
         self._seen: Mapping[str, Any] = {}
         self._committed: Mapping[str, Any] = {}
@@ -73,12 +70,3 @@ class CommittedPositions:
         """Returns how far the newest batch of this run has read; empty if there was none."""
         end = self._end()
         return self._kind.positions(end) if end else {}
-
-    def _end(self) -> Mapping[str, Any]:
-        """Returns where the newest committed batch ends.
-
-        Batch numbers do not tell: while nothing is read, Spark reports the number of the next batch.
-        """
-        ends = [progress["sources"][0]["endOffset"] for progress in self._query.recentProgress]
-        offsets = [json.loads(end) if isinstance(end, str) else end for end in ends if end]
-        return offsets[-1] if offsets else {}

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from dedup.errors import PartitionsDiffer
 from dedup.restart.worker import replay_of
 from dedup.topic import TopicJob
-from dedup.topic.source import Ranges, check_partitions, check_values, compare_partitions, range_source
+from dedup.topic.source import Ranges, RangesReader, check_partitions, check_values, compare_partitions, ranges_reader
 from dedup.topic.stage import TopicSummary, topic_stage
 from deploy.check.checks import Checks
 from deploy.check.findings import Finding, TopicFacts, from_error
@@ -25,10 +25,10 @@ from deploy.watch.concerns import Concern
 from deploy.watch.measures import Effort, Measured
 from teacup.base.times import written
 from teacup.kafka.headers import PROVENANCE
-from teacup.spark.stream_reader import ReaderControl, rows_of
+from teacup.spark.stream_reader import ReaderControl
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import SparkSession
 
     from deploy.watch.backlog import Positions
 
@@ -94,10 +94,9 @@ class DedupJobKind(JobKind):
         check_ranges(self._job, self._ranges)
         check_values(self._job.source, self._job.identity, self._job.kafka)
 
-    def rows(self, spark: SparkSession, stop_file: Path) -> DataFrame:
+    def stream(self, spark: SparkSession, stop_file: Path) -> RangesReader:
         assert self._topics is not None
-        source = range_source(self.name, self._ranges, topic_stage(self._topics), ReaderControl(stop_file=stop_file))
-        return rows_of(spark, source)
+        return ranges_reader(self.name, self._ranges, topic_stage(self._topics), ReaderControl(stop_file=stop_file))
 
     def report(self, summaries: Sequence[TopicSummary], seconds: float, at_ms: int) -> DedupReport:
         return gathered(self._job, summaries, seconds)

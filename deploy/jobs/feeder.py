@@ -24,7 +24,7 @@ from deploy.watch import measures
 from deploy.watch.concerns import Concern
 from deploy.watch.measures import Effort, Measured
 from deploy.watch.timeliness import AND_COLLECTOR, out_of_order
-from joins.lookup.feed.source import commit_fed, feed_source
+from joins.lookup.feed.source import FeedReader, commit_fed
 from joins.lookup.feed.spec import Fed
 from joins.lookup.feed.stage import FeedSummary
 from joins.read.deserialize import wait_for_registry
@@ -32,10 +32,10 @@ from joins.spec import Side
 from teacup.base.times import iso, shown_ms
 from teacup.kafka.log.topic_log import Ends
 from teacup.spark.checkpoint import SparkLogs
-from teacup.spark.stream_reader import ReaderControl, rows_of
+from teacup.spark.stream_reader import ReaderControl
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import SparkSession
 
     from deploy.watch.backlog import Positions
 
@@ -93,9 +93,8 @@ class FeederJobKind(JobKind):
         check_group(self.kafka, self.name)  # lookup joins go by its positions
         forget_lost_feed(self._job)
 
-    def rows(self, spark: SparkSession, stop_file: Path) -> DataFrame:
-        source = feed_source(self._spec, ReaderControl(stop_file=stop_file, commit_group=self.name))
-        return rows_of(spark, source)
+    def stream(self, spark: SparkSession, stop_file: Path) -> FeedReader:
+        return FeedReader(self._spec, ReaderControl(stop_file=stop_file, commit_group=self.name))
 
     def report(self, summaries: Sequence[FeedSummary], seconds: float, at_ms: int) -> FeedReport:
         return gathered(self._spec.right, summaries, seconds, at_ms)

@@ -51,7 +51,7 @@ from joins.read.deserialize import wait_for_registry
 from joins.read.facts_files import keep_facts, known_facts, own_folder
 from joins.read.summary import BucketSummary
 from joins.spec import MOST_RECORDS_PER_BATCH, RECORDS_PER_BATCH, JoinSpec, JoinType, Policy, Side
-from joins.streaming import LOOKUP, join_kind_of, stage_frame
+from joins.streaming import LOOKUP, join_kind_of, stage_frame, stage_reader
 from joins.window.backup import forget_other_copies
 from teacup.kafka.errors import KafkaIOError
 from teacup.kafka.headers import ID
@@ -64,6 +64,7 @@ if TYPE_CHECKING:
 
     from deploy.watch.backlog import Positions
     from deploy.watch.measures import Measured
+    from teacup.spark.stream_reader import StreamReader
 
 
 class JoinJobKind(JobKind):
@@ -215,7 +216,7 @@ class JoinJobKind(JobKind):
                 parts = () if planned is None else (planned.parts, spec.buckets)
                 forget_other_copies(self._job.window_backup_folder, spec.name, kept, parts)
 
-    def rows(self, spark: SparkSession, stop_file: Path) -> DataFrame:
+    def stream(self, spark: SparkSession, stop_file: Path) -> StreamReader | DataFrame:
         analyse_quietly()
         control = JoinControl(
             stop_file=stop_file,
@@ -227,7 +228,7 @@ class JoinJobKind(JobKind):
             share_tasks=self._job.output.deduplicate is None,
             until=self._job.until,
         )
-        return job_rows(spark, self._job, control, self._deduplication, self._term, self._kept)
+        return job_stream(spark, self._job, control, self._deduplication, self._term, self._kept)
 
     def report(self, summaries: Sequence[DeliveredBatch[BucketSummary]], seconds: float, at_ms: int) -> BatchReport:
         report = gather(self._job.spec, summaries, seconds, at_ms)
@@ -263,15 +264,15 @@ def _fields_of(side: Side) -> dict[str, str]:
     return {str(side.key_of): "join key", side.time: f"event time ({side.time_unit})", "value": str(side.format)}
 
 
-def job_rows(
+def job_stream(
     spark: SparkSession,
     job: JoinJob,
     control: JoinControl,
     asked: Deduplication | None,
     term: int = 0,
     kept: RowsToKeep | None = None,
-) -> DataFrame:
-    """Returns the streaming DataFrame of a job: what became of each bucket and batch. Rows are delivered on the way."""
+) -> StreamReader | DataFrame:
+    """Returns the stream of a job: what became of each bucket and batch. Rows are delivered on the way."""
     spec = job.spec
     join = join_kind_of(spec).stage(spec, job.window_folder, job.window_backup_folder)
     deliver = deliver_stage(spec, job.output, asked, term, kept)
@@ -280,6 +281,8 @@ def job_rows(
         def summaries(tickets: Iterable[Any]) -> Batches:
             return summary_rows(deliver(join(tickets)), *NO_RETRY_HELPS)
 
+        if not join_kind_of(spec).shuffles:
+            return stage_reader(spec, summaries, control)
         return stage_frame(spark, spec, summaries, SUMMARY_SCHEMA, control)
 
     def delivered(batches: Iterable[pa.RecordBatch]) -> Batches:

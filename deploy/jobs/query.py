@@ -10,10 +10,10 @@ from __future__ import annotations
 import json
 import logging
 import re
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Any, Protocol, TypeVar
 
 from py4j.protocol import Py4JJavaError
 from pyspark.errors import StreamingQueryException
@@ -43,14 +43,67 @@ SAID_AFTER_S = 15.0
 _TOO_SLOW = "Python worker failed to connect back"
 
 
+class Query(Protocol):
+    """The batches of a job under way: `teacup.spark.batch_loop.BatchLoop`, or Spark's streaming query (`Streaming`).
+
+    group        Spark's job group of its batches
+    newest       where the newest committed batch of this run ends; {}: there is none
+    in_progress  whether it has planned a batch and not yet committed it, so must not be stopped
+    """
+
+    group: str
+
+    @property
+    def newest(self) -> Mapping[str, Any]: ...
+
+    @property
+    def in_progress(self) -> bool: ...
+
+    def awaitTermination(self, timeout: float) -> bool: ...
+
+    def stop(self) -> None: ...
+
+
+class Streaming:
+    """A streaming query as a `Query`."""
+
+    def __init__(self, query: StreamingQuery) -> None:
+        self._query, self.group = query, str(query.runId)
+        self.stop = query.stop
+
+    @property
+    def newest(self) -> Mapping[str, Any]:
+        """Batch numbers do not tell: while nothing is read, Spark reports the number of the next batch."""
+        ends = [progress["sources"][0]["endOffset"] for progress in self._query.recentProgress]
+        offsets = [json.loads(end) if isinstance(end, str) else end for end in ends if end]
+        return offsets[-1] if offsets else {}
+
+    @property
+    def in_progress(self) -> bool:
+        return in_progress(self._query)
+
+    def awaitTermination(self, timeout: float) -> bool:
+        return bool(self._query.awaitTermination(timeout))  # type: ignore[arg-type]  # may be a fraction
+
+
 def summaries_of(frame: DataFrame, kind: type[S], nothing_planned: Callable[[], bool]) -> list[S]:
     """Returns what the tasks of a batch reported. Raises `AccountsDiffer` if there were tasks, but no report.
 
     Each summary says how many there must be; without any, Spark's plan tells. Behind a shuffle there are tasks even if
     nothing was planned. Raises `TaskEnded` if a task reports why the job must end.
     """
-    summaries = summaries_in(((row.summary, row.failure) for row in frame.collect()), kind)
-    if not summaries and (tasks := frame.rdd.getNumPartitions()) and not nothing_planned():
+    rows = [(row.summary, row.failure) for row in frame.collect()]
+    expected = 0 if rows or not frame.rdd.getNumPartitions() or nothing_planned() else frame.rdd.getNumPartitions()
+    return reported(rows, expected, kind)
+
+
+def reported(rows: Sequence[tuple[str | None, str | None]], tasks: int, kind: type[S]) -> list[S]:
+    """Returns what the tasks of a batch reported. Raises `AccountsDiffer` if there were tasks, but no report.
+
+    Raises `TaskEnded` if a task reports why the job must end.
+    """
+    summaries = summaries_in(rows, kind)
+    if not summaries and tasks:
         check_whole([], tasks, "tasks")
     return summaries
 

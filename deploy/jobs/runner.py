@@ -4,7 +4,7 @@
     wait        wait until the brokers answer
     topics      check that they exist
     prepare     check the rest before Spark starts; a job that must not run ends here
-    rows        get the streaming DataFrame, which carries out a batch and gives one summary per task
+    stream      get what plans the batches; each gives one summary per task
     report      add up the summaries of a batch; if one is missing, the batch is not committed
     keep        store what the next plan needs, before the batch is committed
     commit      publish positions for lag tools
@@ -36,11 +36,13 @@ from deploy.checkpoint.run_record import Recording, RunRecord, recorded
 from deploy.jobs.committed_positions import CommittedPositions
 from deploy.jobs.host import Alone, Host, SparkOfJob
 from deploy.jobs.query import (
+    Query,
     Starved,
+    Streaming,
     failed,
-    in_progress,
     nothing_planned,
     planner_was_too_slow,
+    reported,
     summaries_of,
 )
 from deploy.jobs.stopping import StopRequest
@@ -62,6 +64,8 @@ from teacup.spark.planner.notes import BROKERS, AllRead, PlannerNote, ReadNotes,
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
+
+    from teacup.spark.stream_reader import StreamReader
 
 log = logging.getLogger("teacup")
 
@@ -267,39 +271,28 @@ class _RunOfJob:
 
     def _query(self, session: SparkOfJob, check: Check) -> None:
         kind, listener, stop, host = self.kind, self.listener, self.stop, self.host
-        job = job_here()
         notes = ReadNotes(notes_file(stop.file)) if listener.watches else None
 
         def now() -> JobState:
             phase = Phase.STOPPING if stop.asked else Phase.RUNNING
             return state_of(phase, backlog, PlannerNote() if notes is None else notes.newest(), session.executors())
 
-        def finish(frame: DataFrame, batch_id: int) -> None:
+        def finish(carry_out: Callable[[], list[Any]]) -> None:
             began = time.monotonic()
-            with of_job(job), crossing():
-                sync_plan(kind.common.checkpoint, batch_id)
-                nothing = partial(nothing_planned, frame.sparkSession, kind.common.checkpoint, batch_id)
-                with cancelled_by_a_stop():
-                    summaries = summaries_of(frame, kind.summary, nothing)
-                if summaries:  # none if the job was stopped before anything was planned
-                    report = kind.report(summaries, time.monotonic() - began, wall_ms())
-                    kind.keep(summaries)
-                    listener.moment(now())
-                    listener.batch(report)
-                    session.end_planners()
-                check()
+            summaries = carry_out()
+            if summaries:  # none if the job was stopped before anything was planned
+                report = kind.report(summaries, time.monotonic() - began, wall_ms())
+                kind.keep(summaries)
+                listener.moment(now())
+                listener.batch(report)
+            check()
 
         backlog: Backlog | None = None
-        trigger: dict[str, Any] = {"processingTime": f"{kind.common.trigger_ms} milliseconds"}
-        if kind.common.trigger_ms is None:
-            trigger = {"availableNow": True}
-        with session.starting():
-            writer = kind.rows(session.spark, stop.file).writeStream.queryName(kind.name).foreachBatch(finish)
-            with naming_the_store(kind.common.checkpoint):
-                query = writer.option("checkpointLocation", kind.common.checkpoint).trigger(**trigger).start()
+        with session.starting(), naming_the_store(kind.common.checkpoint):
+            query = started(kind, kind.stream(session.spark, stop.file), session, finish)
         stop.at_once(query.stop)
-        positions = CommittedPositions(kind, query)
-        attempts = FailedAttempts(session.spark.sparkContext, str(query.runId))
+        positions = CommittedPositions(kind, lambda: query.newest)
+        attempts = FailedAttempts(session.spark.sparkContext, query.group)
         reads = list(dict.fromkeys(named.topic for named in kind.topics() if not named.written))
         if listener.watches:
             backlog = Backlog(reads, positions.newest, kind.kafka, host.rests)
@@ -308,7 +301,7 @@ class _RunOfJob:
         asked, look = False, Every(POSITIONS_EVERY_S * host.rests)
         host.supervisor.ready()
         try:
-            while not query.awaitTermination(POLL_S * (1 if stop.asked else host.rests)):  # type: ignore[arg-type]
+            while not query.awaitTermination(POLL_S * (1 if stop.asked else host.rests)):
                 host.supervisor.alive(stops=stop.asked)
                 check()
                 failed_since: list[Failures] = []
@@ -317,7 +310,7 @@ class _RunOfJob:
                     failed_since = attempts.look()
                 listener.moment(replace(now(), failures=failed_since))
                 executors = session.executors()
-                if asked and (not executors.count or not in_progress(query)):  # without executors no batch would end
+                if asked and (not executors.count or not query.in_progress):  # without executors no batch would end
                     query.stop()
                 starved.checked(executors)
                 asked = stop.asked  # acts at the next poll: a batch planned before the signal is in progress by then
@@ -331,6 +324,42 @@ class _RunOfJob:
         if stop.asked and kind.common.trigger_ms is None and not AllRead(stop.file).said:
             left = Backlog(reads, positions.last, kind.kafka).look_once(LEFT_WITHIN_S)
             listener.moment(replace(now(), lag=left))
+
+
+def started(
+    kind: JobKind,
+    stream: StreamReader | DataFrame,
+    session: SparkOfJob,
+    finish: Callable[[Callable[[], list[Any]]], None],
+) -> Query:
+    """Starts the batches of a job; `finish` gets what runs one and returns its summaries, before it is committed."""
+    from teacup.spark.batch_loop import BatchLoop, Row
+    from teacup.spark.stream_reader import StreamReader
+
+    job, common = job_here(), kind.common
+    if isinstance(stream, StreamReader):
+
+        def finish_jobs(run: Callable[[], list[Row]], tasks: int, number: int) -> None:
+            finish(lambda: reported(run(), tasks, kind.summary))
+
+        return BatchLoop(session.spark, kind.name, common.checkpoint, stream, finish_jobs, common.trigger_ms).start(job)
+
+    def finish_frame(frame: DataFrame, batch_id: int) -> None:
+        def run() -> list[Any]:
+            nothing = partial(nothing_planned, frame.sparkSession, common.checkpoint, batch_id)
+            with cancelled_by_a_stop():
+                return summaries_of(frame, kind.summary, nothing)
+
+        with of_job(job), crossing():
+            sync_plan(common.checkpoint, batch_id)
+            finish(run)
+            session.end_planners()
+
+    trigger: dict[str, Any] = {"processingTime": f"{common.trigger_ms} milliseconds"}
+    if common.trigger_ms is None:
+        trigger = {"availableNow": True}
+    writer = stream.writeStream.queryName(kind.name).foreachBatch(finish_frame)
+    return Streaming(writer.option("checkpointLocation", common.checkpoint).trigger(**trigger).start())
 
 
 def state_of(phase: Phase, backlog: Backlog | None, note: PlannerNote, executors: Executors) -> JobState:

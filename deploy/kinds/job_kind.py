@@ -22,6 +22,8 @@ from teacup.kafka.log.topic_log import Ends
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
+    from teacup.spark.stream_reader import StreamReader
+
 
 class JobKind(ABC):
     """What each kind of job provides to the runner, and to `teacup check --connect`.
@@ -79,8 +81,11 @@ class JobKind(ABC):
         """Runs the checks that need brokers but not Spark, and claims the output. Optional hook."""
 
     @abstractmethod
-    def rows(self, spark: SparkSession, stop_file: Path) -> DataFrame:
-        """Returns the stream of tasks' reports (`SUMMARY_SCHEMA`); nothing is planned once `stop_file` exists."""
+    def stream(self, spark: SparkSession, stop_file: Path) -> StreamReader | DataFrame:
+        """Returns what plans the batches, whose tasks report rows of `SUMMARY_SCHEMA`; nothing once `stop_file` exists.
+
+        A streaming DataFrame of these rows where records pass through Spark's expressions, or through a shuffle.
+        """
 
     @abstractmethod
     def report(self, summaries: Sequence[Any], seconds: float, at_ms: int) -> Report:

@@ -168,6 +168,12 @@ class JoinReader(StreamReader):
         facts = known_facts(self._spec.name, batch_plan, self._facts_folders)
         self._commits.put(positions_of(self._spec, batch_plan, facts))
 
+    def stop(self) -> None:
+        super().stop()
+        if self._commits is not None:
+            self._commits.close()
+            self._commits = None
+
     def state_after(self, batch_plan: BatchPlan) -> BatchPlan:
         """Returns the state after a committed batch; cached while nothing new is planned."""
         if self._last is None or self._last[0] != batch_plan:

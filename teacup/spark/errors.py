@@ -8,6 +8,7 @@
       |    +- MasterUnreachable  its master does not accept a connection, or not the job
       +- NoExecutor        Spark has given a session no executor for too long
       +- JvmEnded          Spark's JVM was killed, or ended by itself
+      +- CheckpointInterrupted  a checkpoint's record of batches has gaps, or another process writes it
 
 Each class carries the exit code of the command that it ends.
 """
@@ -47,3 +48,7 @@ class NoExecutor(SparkError, exit_code=ExitCode.UNREACHABLE):
 
 class JvmEnded(SparkError):
     """Spark's JVM was killed, or ended by itself; the message says how."""
+
+
+class CheckpointInterrupted(SparkError, exit_code=ExitCode.CHECKPOINT):
+    """The record of batches in a checkpoint has gaps, or another process writes it; the message says where."""

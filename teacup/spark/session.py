@@ -80,7 +80,7 @@ class Session:
         self._properties = _properties({**spark, **submitted}, rows_in_jvm)
         self._forks: PlannerForks | None = None
         if jobs > 1:
-            self._properties[f"spark.executorEnv.{JOBS}"] = str(jobs)  # also for planners
+            self._properties[f"spark.executorEnv.{JOBS}"] = os.environ[JOBS] = str(jobs)
         if jobs > 1 and conf.is_local(self._properties["spark.master"]):
             self._forks = PlannerForks()
             _use_interpreter(self._properties, self._forks.python)

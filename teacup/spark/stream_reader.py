@@ -32,7 +32,7 @@ import logging
 import math
 import time
 from abc import abstractmethod
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
@@ -107,7 +107,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def __init__(self, name: str, control: ReaderControl, stage: bytes) -> None:
         """name: of the job, for the log; stage: as made by `pickled`."""
-        self._name, self._stage, self.control = name, stage, control
+        self._name, self.stage, self.control = name, stage, control
+        self.ends = False  # set by whoever runs it in its own process (`teacup.spark.batch_loop`)
         if jobs_together() > 1:
             mention(job=name)  # in the planner, and in a worker that carries out its tasks
         self.listed: ListedEnds | None = None  # under `availableNow`
@@ -128,6 +129,10 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     @abstractmethod
     def disconnect(self) -> None:
         """Closes what is open; the next plan opens it again."""
+
+    def task_keys(self, end: dict[str, Any], tasks: int) -> Sequence[Hashable]:
+        """Returns what each of `tasks` is about, the same in every batch: such tasks go to the same executor."""
+        return range(tasks)
 
     def together(self, end: dict[str, Any]) -> int:
         """Returns how many of `tasks` a Spark task gets."""
@@ -162,7 +167,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
         with crossing():
-            return self._latest(start)
+            return self.latest(start)
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         with crossing():
@@ -172,11 +177,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch] | Iterator[tuple[Any, ...]]:
         assert isinstance(partition, SparkTask)
-        batch = batch_of_task()
-        if batch is not None:
-            turns.had(self._name, batch, partition.whole)
-        stage: PartitionStage = cloudpickle.loads(self._stage)
-        return crossing_rows(stage)(partition.value)
+        return carried_out(self._name, self.stage, partition)
 
     def stop(self) -> None:
         self.disconnect()
@@ -190,9 +191,10 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if self._report.due():
             log.warning("%s %s", self._name, line)
 
-    def _latest(self, start: dict[str, Any]) -> dict[str, Any]:
+    def latest(self, start: dict[str, Any]) -> dict[str, Any]:
+        """Returns the next end; `start` itself if there is nothing to do for seconds, or the reader is to stop."""
         looks_until_s = time.monotonic() + self._looks_for_s
-        while not self.control.stopping:
+        while not self._stopping:
             try:
                 began_s = time.perf_counter()
                 end = self.plan(start)
@@ -210,10 +212,14 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 self._wait_s, self._planned_s = WAIT_S[0], time.monotonic()
             if done:
                 self._note_whether_all_is_read(end is None or end == start)
-                return start if end is None or self.control.stopping else with_checksum(end)
+                return start if end is None or self._stopping else with_checksum(end)
             time.sleep(self._wait_s)
             self._wait_s = min(2 * self._wait_s, self._waits_at_most_s)
         return start
+
+    @property
+    def _stopping(self) -> bool:
+        return self.ends or self.control.stopping
 
     def _note_whether_all_is_read(self, found: bool) -> None:
         if self.listed is not None and self.control.stop_file is not None:
@@ -253,12 +259,28 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 class SparkTask(InputPartition):
     """What a Spark task gets: some of a reader's tasks.
 
-    whole   it is all of them
+    whole   no other task of the batch has any, or none on the same executor
     """
 
     def __init__(self, tasks: Sequence[Any], whole: bool) -> None:
         super().__init__(tuple(tasks))
         self.whole = whole
+
+
+def carried_out(name: str, stage: bytes, task: SparkTask) -> Iterator[Any]:
+    """Carries out a Spark task of a job, on an executor: yields what the stage (`pickled`) makes of it."""
+    batch = batch_of_task()
+    if batch is not None:
+        turns.had(name, batch, task.whole)
+    made: PartitionStage = cloudpickle.loads(stage)
+    return crossing_rows(made)(task.value)
+
+
+def reports(name: str, stage: bytes, payloads: Iterable[bytes]) -> Iterator[tuple[Any, ...]]:
+    """Carries out pickled Spark tasks, on an executor: yields the rows of what they make."""
+    for payload in payloads:
+        for batch in carried_out(name, stage, cloudpickle.loads(payload)):
+            yield from zip(*(column.to_pylist() for column in batch.columns), strict=True)
 
 
 def pickled(stage: PartitionStage) -> bytes:

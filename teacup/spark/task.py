@@ -4,7 +4,8 @@ from __future__ import annotations
 
 from teacup.spark.jvm_errors import FIRST_TRY, TaskRun
 
-_BATCH = "streaming.sql.batchId"
+BATCH = "streaming.sql.batchId"
+"""The local property of Spark's that has the number of the batch."""
 _last: TaskRun | None = None
 
 
@@ -27,5 +28,5 @@ def batch_of_task() -> int | None:
     from pyspark import TaskContext
 
     context = TaskContext.get()
-    batch = None if context is None else context.getLocalProperty(_BATCH)
+    batch = None if context is None else context.getLocalProperty(BATCH)
     return None if batch is None else int(batch)

@@ -32,7 +32,7 @@ STANDBYS: Mapping[str, tuple[str, ...]] = {
     "dedup": ("folder",),
 }
 """Jobs with a standby -> where their checkpoint may lie."""
-STANDBY_TARGETS = ("active", "standby", "both", "broker", "worker", "planner")
+STANDBY_TARGETS = ("active", "standby", "both", "broker", "worker")
 
 KINDS = ("kill", "pause", "stop")
 
@@ -52,7 +52,7 @@ class Scenario:
         standby   the active one is killed, and the standby while it takes over
         both      at once
         broker    the active one is killed, and the broker while the standby takes over
-        worker, planner   one process of the active one's
+        worker    a process of the active one's
     """
 
     target: str
@@ -151,7 +151,6 @@ SHORT_WITH_STANDBY = {
         Scenario("both", "kill", "before_commit", place="folder"),
         Scenario("broker", "kill", "before_commit", place="folder"),
         Scenario("worker", "kill", "after_commit", place="folder"),
-        Scenario("planner", "kill", "before_produce", place="folder"),
     ),
     "shared": (Scenario("active", "pause", "after_commit", place="shared"),),
     "url": (

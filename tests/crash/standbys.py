@@ -32,7 +32,6 @@ from tests.support.leftovers import kill_session, of_session
 TAKEOVER_S = 1.5
 """Most takeovers are over by then."""
 SIGNALS = {"kill": signal.SIGKILL, "pause": signal.SIGSTOP, "stop": signal.SIGTERM}
-PLANNER = "python_streaming_source_runner"
 RESTARTED = {ExitCode.DONE, ExitCode.FAILED, ExitCode.UNREACHABLE, ExitCode.TAKEN_OVER}
 """After any other code a supervisor leaves the job down."""
 
@@ -120,8 +119,7 @@ class StandbyRun(Run):
             self._until(lambda one=process: self._holds(one) or "standby" in one.logged(), "it does not start")
             self._take_away(process, replaced=False)
             code = process.stop()
-            without_planner = code == ExitCode.FAILED and "planner" in self.done[-1]  # it needs none until it plans
-            if code != ExitCode.DONE and not without_planner:
+            if code != ExitCode.DONE:
                 raise self._violation(f"it ended with {code}: {process.logged()}")
 
     def _strike(self, scenario: Scenario, worker: int) -> None:
@@ -131,7 +129,6 @@ class StandbyRun(Run):
             "both": self._strike_both,
             "broker": self._strike_while_taking_over,
             "worker": self._strike_worker,
-            "planner": self._strike_planner,
         }[scenario.target]
         strike(scenario.kind, worker)
 
@@ -262,16 +259,6 @@ class StandbyRun(Run):
             time.sleep(PAUSE_S)
             _signal([worker], signal.SIGCONT)
 
-    def _strike_planner(self, kind: str, worker: int) -> None:
-        planners = [pid for pid in of_session(self._of(worker).process.pid) if _is_planner(pid)]
-        if not planners:
-            raise self._violation("the active process has no planner")
-        _signal(planners, SIGNALS[kind])
-        self._go()
-        if kind == "pause":
-            time.sleep(PAUSE_S)
-            _signal(planners, signal.SIGCONT)
-
     def _of(self, worker: int) -> JobProcess:
         """The process of whose session a worker is."""
         session = os.getsid(worker)
@@ -296,12 +283,6 @@ class StandbyRun(Run):
 
 def _took_over(process: JobProcess) -> bool:
     return "standby: takes over" in process.logged()
-
-
-def _is_planner(pid: int) -> bool:
-    with suppress(psutil.NoSuchProcess):
-        return any(PLANNER in part for part in psutil.Process(pid).cmdline())
-    return False
 
 
 def _ended(pid: int) -> bool:

@@ -272,7 +272,12 @@ class StoppedRun:
         return catches(self._pid, signal.SIGTERM)
 
     def _planner(self) -> bool:
-        """Whether there is one; where planners are forked, they are children of their server."""
+        """Whether it plans: in the command itself, or for a shuffled join in a process.
+
+        Where these are forked, they are children of their server.
+        """
+        if "shuffled-join" not in KINDS[self.kind]:
+            return bool(self._some(JVM)) and self._is_connected()
         servers = self._some(FORKED_PLANNER)
         return bool(self._some(PLANNER)) or len(servers) > 1
 

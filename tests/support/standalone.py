@@ -11,6 +11,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Self
 
+import psutil
 import pyspark
 
 from deploy.broker.lifeline import free_port
@@ -55,6 +56,15 @@ class Standalone:
     def runs(self, process: int) -> bool:
         """Whether one of its machines runs this process."""
         return os.getsid(process) in [session.pid for session in self._sessions[1:]]
+
+    def executors(self) -> list[int]:
+        """Their JVMs."""
+        found = []
+        for process in psutil.process_iter(["cmdline"]):
+            line = " ".join(process.info["cmdline"] or ())
+            if "CoarseGrainedExecutorBackend" in line and self.runs(process.pid):
+                found.append(process.pid)
+        return found
 
     def lose(self, process: int) -> None:
         """Kill all that runs on the machine of this process. ValueError if no machine of this cluster runs it."""

@@ -115,6 +115,9 @@ class FeedReader(StreamReader):
         ]
         return [msgspec.json.encode(ticket).decode() for ticket in tickets]
 
+    def task_keys(self, end: dict[str, Any], tasks: int) -> list[int]:
+        return [p for p, span in sorted(Fed.from_json(end).spans.items()) if span.records]
+
     def commit(self, end: dict[str, Any]) -> None:
         """Publishes positions for the collector. A failure is only logged, because the checkpoint is authoritative."""
         if self.control.commit_group is None or not end:

@@ -74,19 +74,27 @@ class LatestOffsets:
 
     def __init__(self, group: str, kafka: Mapping[str, str]) -> None:
         self._group, self._kafka = group, dict(kafka)
-        self._latest: queue.SimpleQueue[Mapping[Spot, int]] = queue.SimpleQueue()
+        self._latest: queue.SimpleQueue[Mapping[Spot, int] | None] = queue.SimpleQueue()
         threading.Thread(target=self._commit_all, name=f"commits to {group}", daemon=True).start()
 
     def put(self, offsets: Mapping[Spot, int]) -> None:
         """Has these offsets committed; earlier ones not yet committed are discarded."""
         self._latest.put(offsets)
 
+    def close(self) -> None:
+        """Commits nothing more, but for what is being committed."""
+        self._latest.put(None)
+
     def _commit_all(self) -> None:
         group: GroupOffsets | None = None
         while True:
             offsets = self._latest.get()
-            while not self._latest.empty():
+            while not self._latest.empty() and offsets is not None:
                 offsets = self._latest.get()
+            if offsets is None:
+                if group is not None:
+                    group.close()
+                return
             try:
                 group = group or GroupOffsets(self._group, self._kafka)
                 group.commit(offsets, JOB_NOTE)

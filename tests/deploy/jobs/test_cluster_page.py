@@ -8,7 +8,6 @@ from http import HTTPStatus
 from pathlib import Path
 from typing import Any
 
-import psutil
 import pytest
 import yaml
 
@@ -27,16 +26,6 @@ def written(language: str, word: str) -> str:
     """The block of the page in which this stands."""
     (block,) = re.findall(rf"^```{language}\n((?:(?!^```).)*{word}.*?)^```$", PAGE, re.DOTALL | re.MULTILINE)
     return str(block)
-
-
-def executors(cluster: Standalone) -> list[int]:
-    """Its JVMs."""
-    found = []
-    for process in psutil.process_iter(["cmdline"]):
-        line = " ".join(process.info["cmdline"] or ())
-        if "CoarseGrainedExecutorBackend" in line and cluster.runs(process.pid):
-            found.append(process.pid)
-    return found
 
 
 @pytest.mark.slow
@@ -80,9 +69,9 @@ def test_jobs_share_a_cluster_and_survive_its_master_and_a_machine(
         cluster.restart_master()
         another_batch(1)
         wait_until(lambda: "Recovery complete" in (tmp_path / "cluster.log").read_text(), within_s=180)
-        wait_until(lambda: len(executors(cluster)) == len(jobs))
+        wait_until(lambda: len(cluster.executors()) == len(jobs))
         another_batch(2)
-        cluster.lose(executors(cluster)[0])
+        cluster.lose(cluster.executors()[0])
         another_batch(3)
         codes = [process.stop() for process in processes]
 
@@ -90,4 +79,4 @@ def test_jobs_share_a_cluster_and_survive_its_master_and_a_machine(
     for process, content in zip(processes, jobs, strict=True):
         assert not [line for line in process.logged().splitlines() if "at org.apache." in line or "Traceback" in line]
         assert len(records(kafka, content["output"]["topic"])) == 40
-    wait_until(lambda: not executors(cluster))
+    wait_until(lambda: not cluster.executors())

@@ -14,6 +14,7 @@ import pytest
 from deploy.checkpoint.run_record import RunRecord, last_run
 from deploy.jobs import runner
 from deploy.jobs.committed_positions import RENEW_POSITIONS_EVERY_S, CommittedPositions
+from deploy.jobs.query import Streaming
 from deploy.jobs.runner import connect, state_of, with_lock
 from deploy.watch.life.moment import JobState, Phase, WaitingFor
 from teacup.base.errors import ExitCode
@@ -28,10 +29,15 @@ def progress(batch_id: int, end: Mapping[str, Any] | None) -> dict[str, Any]:
     return {"batchId": batch_id, "sources": [{"endOffset": end}]}
 
 
+def end_of(query: Mock) -> Callable[[], Mapping[str, Any]]:
+    """Of the newest committed batch of a streaming query."""
+    return lambda: Streaming(query).newest
+
+
 def positions(committed: list[Mapping[str, Any]]) -> tuple[CommittedPositions, Mock]:
     """Of a job whose commits are noted."""
     query = Mock(recentProgress=[])
-    return CommittedPositions(Mock(commit=committed.append), query), query
+    return CommittedPositions(Mock(commit=committed.append), end_of(query)), query
 
 
 def test_a_batch_that_takes_long_after_a_pause_is_committed() -> None:
@@ -66,7 +72,7 @@ def test_a_commit_that_failed_is_tried_again() -> None:
     """The broker was unreachable."""
     of, query = positions([])
     kind = Mock(commit=Mock(side_effect=[KafkaUnavailable("no answer"), None]))
-    of = CommittedPositions(kind, query)
+    of = CommittedPositions(kind, end_of(query))
     query.recentProgress = [progress(0, {"number": 0})]
     for _ in range(5):
         of.commit_when_idle()
@@ -80,7 +86,7 @@ def test_positions_are_renewed_while_nothing_follows() -> None:
     now_s = 0.0
     query = Mock(recentProgress=[progress(3, {"number": 3})])
     renewal = Every(RENEW_POSITIONS_EVERY_S, clock=lambda: now_s)
-    of = CommittedPositions(Mock(commit=committed.append), query, renewal)
+    of = CommittedPositions(Mock(commit=committed.append), end_of(query), renewal)
     for _ in range(10 * int(RENEW_POSITIONS_EVERY_S)):
         of.commit_when_idle()
         now_s += 1.0
@@ -92,7 +98,7 @@ def test_canary_without_renewal_positions_are_committed_once() -> None:
     """However long nothing follows."""
     committed: list[Mapping[str, Any]] = []
     query = Mock(recentProgress=[progress(3, {"number": 3})])
-    of = CommittedPositions(Mock(commit=committed.append), query, Every(math.inf, clock=lambda: 0.0))
+    of = CommittedPositions(Mock(commit=committed.append), end_of(query), Every(math.inf, clock=lambda: 0.0))
     for _ in range(1_000):
         of.commit_when_idle()
 

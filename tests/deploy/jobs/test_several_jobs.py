@@ -55,6 +55,8 @@ class Jobs:
                 "checkpoint": str(folder / name / "checkpoint"),
                 "window_folder": str(folder / name / "windows"),
             }
+            if name != "one":
+                self.of[name]["join"] = {"before": "2s", "path": "shuffled"}  # planned by a process of its own
         for name in ("one", "two"):
             self.write(name)
 

@@ -179,7 +179,7 @@ def refusing(value: int) -> Iterator[tuple[int, ...]]:
 def test_errors_of_ours_leave_with_their_mark() -> None:
     """From planning and from a task; Spark passes on only the text of the traceback, and the driver finds it there."""
     reader = Planning([Refused("not this")], ReaderControl())
-    reader._stage = pickled(refusing)
+    reader.stage = pickled(refusing)
 
     with pytest.raises(Refused) as planning:
         look(reader)

@@ -22,7 +22,7 @@ for module in NEEDED:
     importlib.import_module(module)
 known = set(sys.modules)
 read = pickle.load(sys.stdin.buffer)
-pickle.loads(read.__self__._stage)
+pickle.loads(read.__self__.stage)
 import pyarrow
 pyarrow.array(["a", None])
 print(*sorted(set(sys.modules) - known))

@@ -1,0 +1,213 @@
+"""Carries out a reader's batches one after the other, each as one plain Spark job.
+
+Structured Streaming asks a process of its own for each end, and makes and plans a query for each batch. For a small
+batch that is more work than the batch itself. Where tasks report only what they did, nothing of it is needed: here a
+thread of the driver plans, and a batch is a job of one task for each share of the reader's tasks.
+
+    plan     the reader's next end is written to Spark's log (`teacup.spark.batch_log`)
+    run      each executor gets the same tasks in every batch (`placed`), so that it has at hand what they need; when
+             one is lost, only its tasks move
+    finish   is given what the tasks reported
+    commit   is noted only then; a batch that was planned and not committed runs again at the next start
+
+What it has in common with a streaming query has the same names: `awaitTermination`, `stop`.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import logging
+import threading
+import time
+import uuid
+from collections import Counter, defaultdict
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from functools import partial
+from typing import Any
+
+from pyspark import RDD, InheritableThread, SparkContext, cloudpickle
+from pyspark.serializers import NoOpSerializer
+from pyspark.sql import SparkSession
+
+from teacup.base.logs import of_job
+from teacup.base.now import Every
+from teacup.spark.batch_log import BatchLog
+from teacup.spark.conf import is_local
+from teacup.spark.stream_reader import SparkTask, StreamReader, reports
+from teacup.spark.task import BATCH
+
+log = logging.getLogger("teacup.spark.batch_loop")
+
+Row = tuple[str | None, str | None]
+"""What a task reports (`teacup.spark.jvm_errors.SUMMARY_SCHEMA`)."""
+Finish = Callable[[Callable[[], list[Row]], int, int], None]
+"""Gets what runs the batch and returns its rows, the number of its tasks, and its number."""
+STOPS_WITHIN_S = 0.2
+EXECUTORS_EVERY_S = 1.0
+
+
+class BatchLoop:
+    """The batches of one reader, in a thread of its own from `start` until all is read, or `stop`.
+
+    group    Spark's job group of its batches
+    newest   where the newest committed batch of this run ends; {}: there is none
+    """
+
+    def __init__(
+        self,
+        spark: SparkSession,
+        name: str,
+        checkpoint: str,
+        reader: StreamReader,
+        finish: Finish,
+        every_ms: int | None,
+    ) -> None:
+        """every_ms: from the beginning of a batch to that of the next, at least; None: ends once all is read.
+
+        Raises py4j's errors if Spark cannot write to the checkpoint.
+        """
+        self._context, self._name, self._reader, self._finish = spark.sparkContext, name, reader, finish
+        self._every_s = None if every_ms is None else every_ms / 1000
+        self._log = BatchLog(spark, checkpoint)
+        self.group = str(uuid.uuid4())
+        self.newest: Mapping[str, Any] = {}
+        self.in_progress = False
+        self._job, self._executors = "", ExecutorPlaces(self._context)
+        self._stopped = threading.Event()
+        self._error: BaseException | None = None
+        self._thread = InheritableThread(self._run)
+
+    def start(self, job: str = "") -> BatchLoop:
+        """Starts the thread, whose log lines name the job (`of_job`); returns this."""
+        self._job = job
+        self._thread.name, self._thread.daemon = "batches", True
+        self._thread.start()
+        return self
+
+    def awaitTermination(self, timeout: float) -> bool:
+        """Returns whether it has ended within `timeout` (s). Raises what ended it."""
+        self._thread.join(timeout)
+        if not self._thread.is_alive() and self._error is not None:
+            raise self._error
+        return not self._thread.is_alive()
+
+    def stop(self) -> None:
+        """Ends it at once; a batch in progress is cancelled. Returns when it has ended. Raises py4j's errors."""
+        self._stopped.set()
+        self._reader.ends = True
+        while self._thread.is_alive():  # its next job may not have begun yet
+            self._context.cancelJobGroup(self.group)
+            self._thread.join(STOPS_WITHIN_S)
+
+    def _run(self) -> None:
+        try:
+            with of_job(self._job):
+                self._context.setJobGroup(self.group, self._name, interruptOnCancel=True)
+                self._batches()
+        except BaseException as error:  # noqa: BLE001 - raised again in the waiting thread
+            if not self._stopped.is_set():  # what it has cancelled is no failure
+                self._error = error
+        finally:
+            self._reader.stop()
+
+    def _batches(self) -> None:
+        number, committed = self._log.newest()
+        end = self._log.end(number)
+        if self._every_s is None:
+            self._reader.prepareForTriggerAvailableNow()
+        if not committed:
+            self._carry_out(number, end)
+        while not self._stopped.is_set():
+            began_s = time.monotonic()
+            following = self._reader.latest(end)
+            if following != end:
+                self.in_progress = True
+                number, end = number + 1, following
+                self._log.plan(number, end)
+                self._carry_out(number, end)
+            elif self._every_s is None:
+                return
+            if self._every_s:
+                self._stopped.wait(began_s + self._every_s - time.monotonic())
+
+    def _carry_out(self, number: int, end: dict[str, Any]) -> None:
+        self.in_progress = True
+        shares = self._shares(end) if end else []  # {}: an earlier run was stopped before it had planned anything
+        self._context.setLocalProperty(BATCH, str(number))
+        self._finish(partial(self._rows, shares), len(shares), number)
+        if self._stopped.is_set():
+            return
+        self._log.commit(number)
+        self.newest = end
+        self.in_progress = False
+        self._reader.commit(end)
+
+    def _shares(self, end: dict[str, Any]) -> list[tuple[SparkTask, list[str]]]:
+        """Returns what each Spark task gets, and where it should run."""
+        tasks, size = self._reader.tasks(end), self._reader.together(end)
+        groups = grouped(placed(self._reader.task_keys(end, len(tasks)), self._executors.now()), size)
+        of_place = Counter(place for place, _ in groups)
+        return [
+            (SparkTask([tasks[at] for at in share], of_place[place] == 1), [] if place is None else [place])
+            for place, share in groups
+        ]
+
+    def _rows(self, shares: Sequence[tuple[SparkTask, list[str]]]) -> list[Row]:
+        if not shares:
+            return []
+        run = partial(reports, self._name, self._reader.stage)
+        found: list[Row] = tickets_rdd(self._context, shares).mapPartitions(run).collect()
+        return found
+
+
+def tickets_rdd(context: SparkContext, shares: Iterable[tuple[object, list[str]]]) -> RDD[bytes]:
+    """Makes an RDD with a partition for each share, pickled; and the places where Spark should read it."""
+    jvm = context._jvm
+    assert jvm is not None
+    items = [
+        jvm.scala.Tuple2(bytes(cloudpickle.dumps(share)), jvm.PythonUtils.toSeq(places))  # type: ignore[no-untyped-call]
+        for share, places in shares
+    ]
+    tag = jvm.scala.reflect.ClassTag.apply(jvm.java.lang.Class.forName("[B"))
+    made = context._jsc.sc().makeRDD(jvm.PythonUtils.toSeq(items), tag)
+    return RDD(jvm.org.apache.spark.api.java.JavaRDD.fromRDD(made, tag), context, NoOpSerializer())
+
+
+def placed(keys: Sequence[Hashable], executors: Sequence[str]) -> list[str | None]:
+    """Returns the executor of each task: the same for a key as long as that executor is there.
+
+    By rendezvous hashing: if an executor is lost, only its tasks move; a new one takes a share from each. None: there
+    is no executor to choose.
+    """
+
+    def weight(executor: str, key: Hashable) -> bytes:
+        return hashlib.blake2b(f"{executor}\0{key}".encode(), digest_size=8).digest()
+
+    if not executors:
+        return [None] * len(keys)
+    return [max(executors, key=lambda executor: weight(executor, key)) for key in keys]
+
+
+def grouped(places: Sequence[str | None], size: int) -> list[tuple[str | None, list[int]]]:
+    """Returns the tasks (indexes) in groups of one place, of at most `size`."""
+    by_place: dict[str | None, list[int]] = defaultdict(list)
+    for at, place in enumerate(places):
+        by_place[place].append(at)
+    return [(place, found[at : at + size]) for place, found in by_place.items() for at in range(0, len(found), size)]
+
+
+class ExecutorPlaces:
+    """The executors of a session, as Spark names them for preferred locations; on a local master there are none."""
+
+    def __init__(self, context: SparkContext) -> None:
+        self._context, self._local = context, is_local(str(context.master))
+        self._look, self._found = Every(EXECUTORS_EVERY_S, at_once=True), list[str]()
+
+    def now(self) -> list[str]:
+        """Returns them in order, from a look within the last second."""
+        if not self._local and self._look.due():
+            listed = self._context._jsc.sc().statusStore().executorList(True)
+            known = [listed.apply(at) for at in range(listed.size())]
+            hosts = {one.id(): one.hostPort().rpartition(":")[0] for one in known if one.id() != "driver"}
+            self._found = [f"executor_{hosts[one]}_{one}" for one in sorted(hosts)]
+        return self._found

@@ -1,0 +1,213 @@
+"""Batches as plain Spark jobs: who gets what, and what a stop, a failure and a restart leave behind."""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from pyspark.sql import SparkSession
+
+from teacup.base.errors import ExitCode
+from teacup.spark.batch_log import BatchLog
+from teacup.spark.batch_loop import BatchLoop, grouped, placed
+from teacup.spark.checkpoint import SparkLogs
+from teacup.spark.errors import CheckpointInterrupted
+from teacup.spark.jvm_errors import crossed
+from teacup.spark.stream_reader import ReaderControl, StreamReader, pickled
+from tests.support.waiting import wait_until
+
+EXECUTORS = st.lists(st.sampled_from([f"executor_host_{n}" for n in range(9)]), unique=True, min_size=1)
+
+
+@given(EXECUTORS, st.integers(1, 200), st.data())
+def test_only_the_tasks_of_a_lost_executor_move(executors: list[str], tasks: int, data: st.DataObject) -> None:
+    """And only to a new one, when it comes back."""
+    before = placed(range(tasks), executors)
+    lost = data.draw(st.sampled_from(executors))
+    left = [one for one in executors if one != lost]
+    after = placed(range(tasks), left)
+
+    for was, now in zip(before, after, strict=True):
+        assert now == (was if was != lost else now)
+        assert now in left or (not left and now is None)
+
+
+def test_each_executor_has_a_share() -> None:
+    """Of 300 tasks none of three has less than half of what is fair."""
+    executors = [f"executor_10.0.0.{n}_{n}" for n in range(3)]
+    shares = placed(range(300), executors)
+    assert min(shares.count(one) for one in executors) >= 50
+
+
+@given(st.lists(st.sampled_from(["a", "b", None])), st.integers(1, 5))
+def test_a_group_has_one_place_and_no_task_is_lost(places: list[str | None], size: int) -> None:
+    """In the order of tasks; the groups of a place are as few as possible."""
+    groups = grouped(places, size)
+
+    assert sorted(at for _, group in groups for at in group) == list(range(len(places)))
+    for place, group in groups:
+        assert group == sorted(group)
+        assert len(group) <= size
+        assert all(places[at] == place for at in group)
+    for place in set(places):
+        sizes = [len(group) for at, group in groups if at == place]
+        assert sizes[:-1] == [size] * (len(sizes) - 1)
+
+
+def stage() -> bytes:
+    """One row per task; task 13 fails. All in here travels by value, as workers do not have the tests."""
+
+    class Unlucky(Exception):
+        exit_code = ExitCode.REFUSED
+
+    def said(tasks: Sequence[int]) -> Iterator[pa.RecordBatch]:
+        for task in tasks:
+            if task == 13:
+                raise Unlucky("thirteen")
+            yield pa.record_batch({"summary": [str(task)], "failure": pa.nulls(1, pa.string())})
+
+    return pickled(said)
+
+
+class Counting(StreamReader):
+    """Batches that end at 1, 2, ... `until`; batch n has tasks 10 n + 0, 1, 2."""
+
+    def __init__(self, until: int) -> None:
+        super().__init__("counting", ReaderControl(), stage())
+        self.until, self.committed, self.closed = until, list[int](), False
+
+    def plan(self, start: dict[str, Any]) -> dict[str, Any] | None:
+        at = int(start.get("at", 0))
+        return {"at": at + 1} if at < self.until else None
+
+    def tasks(self, end: dict[str, Any]) -> list[int]:
+        return [10 * end["at"] + part for part in range(3)]
+
+    def commit(self, end: dict[str, Any]) -> None:
+        self.committed.append(end["at"])
+
+    def disconnect(self) -> None:
+        self.closed = True
+
+
+class Finished:
+    """What `finish` got of each batch."""
+
+    def __init__(self, react: Callable[[int], None] = lambda _: None) -> None:
+        self.batches: dict[int, list[str | None]] = {}
+        self._react = react
+
+    def __call__(self, run: Callable[[], list[tuple[str | None, str | None]]], tasks: int, number: int) -> None:
+        rows = run()
+        assert len(rows) == tasks
+        self._react(number)
+        self.batches[number] = [summary for summary, _ in rows]
+
+
+def loop(spark: SparkSession, folder: Path, reader: StreamReader, finish: Finished, every_ms: int | None) -> BatchLoop:
+    """A loop that has not begun."""
+    return BatchLoop(spark, "counting", str(folder), reader, finish, every_ms)
+
+
+def test_it_reads_all_and_ends(spark: SparkSession, tmp_path: Path) -> None:
+    """Each batch is planned, carried out, and committed; the next run has nothing to do, and keeps the query's id."""
+    reader, finished = Counting(3), Finished()
+    assert loop(spark, tmp_path, reader, finished, None).start().awaitTermination(60)
+    logs = SparkLogs.at(str(tmp_path))
+    known = logs.query_id()
+
+    again = Finished()
+    assert loop(spark, tmp_path, Counting(3), again, None).start().awaitTermination(60)
+
+    assert finished.batches == {n: [f"{n + 1}{part}" for part in range(3)] for n in range(3)}
+    assert reader.committed == [1, 2, 3]
+    assert reader.closed
+    assert logs.planned() == logs.committed() == [0, 1, 2]
+    assert [json.loads(logs.ends(n)[0] or "")["at"] for n in range(3)] == [1, 2, 3]
+    assert again.batches == {}
+    assert logs.query_id() == known
+
+
+def test_what_a_task_raises_ends_it_and_the_batch_runs_again(spark: SparkSession, tmp_path: Path) -> None:
+    """Batch 0 has task 13 in it, as its tasks are 11, 12, 13: it is planned, and not committed."""
+
+    class Odd(Counting):
+        def tasks(self, end: dict[str, Any]) -> list[int]:
+            return [11, 12, 13]
+
+    with pytest.raises(Exception, match="thirteen") as raised:
+        loop(spark, tmp_path, Odd(2), Finished(), None).start().awaitTermination(120)
+    logs = SparkLogs.at(str(tmp_path))
+    assert (logs.planned(), logs.committed()) == ([0], [])
+    found = crossed(str(raised.value))
+    assert found is not None
+    assert found.exit_code is ExitCode.REFUSED
+
+    finished = Finished()
+    assert loop(spark, tmp_path, Counting(1), finished, None).start().awaitTermination(60)
+    assert finished.batches == {0: ["10", "11", "12"]}
+    assert logs.committed() == [0]
+
+
+def test_a_stop_leaves_the_batch_in_progress_uncommitted(spark: SparkSession, tmp_path: Path) -> None:
+    """It returns once all has ended, and what it has cut off is no failure."""
+    begun, go = threading.Event(), threading.Event()
+
+    def wait(_: int) -> None:
+        begun.set()
+        assert go.wait(60)
+
+    reader = Counting(1)
+    running = loop(spark, tmp_path, reader, Finished(wait), 0).start()
+    assert begun.wait(60)
+    assert running.in_progress
+    stopping = threading.Thread(target=running.stop)
+    stopping.start()
+    go.set()
+    stopping.join(60)
+
+    assert running.awaitTermination(0)
+    assert SparkLogs.at(str(tmp_path)).committed() == []
+    assert running.newest == {}
+
+
+def test_between_batches_a_stop_waits_for_nothing(spark: SparkSession, tmp_path: Path) -> None:
+    """Though the pause until the next batch is an hour."""
+    running = loop(spark, tmp_path, Counting(1), Finished(), 3_600_000).start()
+    wait_until(lambda: running.newest.get("at") == 1, within_s=60)
+    assert not running.in_progress
+
+    running.stop()
+
+    assert running.awaitTermination(0)
+
+
+def test_gaps_in_the_record_are_refused(spark: SparkSession, tmp_path: Path) -> None:
+    """Two plans without their commits: what the first of them has done is not known."""
+    kept = BatchLog(spark, str(tmp_path))
+    kept.plan(0, {"at": 1})
+    assert kept.newest() == (0, False)
+    kept.plan(1, {"at": 2})
+
+    with pytest.raises(CheckpointInterrupted, match="batch 1 is planned, and -1 is the last one committed"):
+        kept.newest()
+    with pytest.raises(CheckpointInterrupted, match="another process has written batch 1"):
+        BatchLog(spark, str(tmp_path)).plan(1, {"at": 3})
+
+
+def test_old_batches_are_forgotten(spark: SparkSession, tmp_path: Path) -> None:
+    """As many stay as Spark keeps."""
+    kept, keeps = BatchLog(spark, str(tmp_path)), int(spark.conf.get("spark.sql.streaming.minBatchesToRetain") or 0)
+    for number in range(keeps + 3):
+        kept.plan(number, {"at": number})
+        kept.commit(number)
+
+    assert len(SparkLogs.at(str(tmp_path)).planned()) == keeps
+    assert BatchLog(spark, str(tmp_path)).end(keeps + 2) == {"at": keeps + 2}
