@@ -25,6 +25,9 @@ _METADATA = '{"batchWatermarkMs":0,"batchTimestampMs":0,"conf":{}}'
 """What Spark would note of a query without watermarks or changed settings."""
 
 
+FORGETS_EVERY = 10
+
+
 class BatchLog:
     """The record of one checkpoint, for its only writer."""
 
@@ -74,10 +77,11 @@ class BatchLog:
         sync_plan(self._checkpoint, number)
 
     def commit(self, number: int) -> None:
-        """Notes that a batch is done, and forgets old ones."""
+        """Notes that a batch is done, and now and then forgets old ones: that lists all."""
         self._add(self._commits, number, self._made.checkpointing.CommitMetadata(0))
-        for log in (self._offsets, self._commits):
-            log.purge(number - self._keeps + 1)
+        if number % FORGETS_EVERY == 0:
+            for log in (self._offsets, self._commits):
+                log.purge(number - self._keeps + 1)
 
     def _number(self, log: Any) -> int:
         newest = log.getLatestBatchId()

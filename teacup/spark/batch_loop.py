@@ -5,8 +5,7 @@ batch that is more work than the batch itself. Where tasks report only what they
 thread of the driver plans, and a batch is a job of one task for each share of the reader's tasks.
 
     plan     the reader's next end is written to Spark's log (`teacup.spark.batch_log`)
-    run      each executor gets the same tasks in every batch (`placed`), so that it has at hand what they need; when
-             one is lost, only its tasks move
+    run      each executor gets the same tasks in every batch (`placed`), so that it has at hand what they need
     finish   is given what the tasks reported
     commit   is noted only then; a batch that was planned and not committed runs again at the next start
 
@@ -15,7 +14,6 @@ What it has in common with a streaming query has the same names: `awaitTerminati
 
 from __future__ import annotations
 
-import hashlib
 import logging
 import threading
 import time
@@ -73,6 +71,7 @@ class BatchLoop:
         self.newest: Mapping[str, Any] = {}
         self.in_progress = False
         self._job, self._executors = "", ExecutorPlaces(self._context)
+        self._places: Mapping[Hashable, str] = {}
         self._stopped = threading.Event()
         self._error: BaseException | None = None
         self._thread = InheritableThread(self._run)
@@ -145,7 +144,11 @@ class BatchLoop:
     def _shares(self, end: dict[str, Any]) -> list[tuple[SparkTask, list[str]]]:
         """Returns what each Spark task gets, and where it should run."""
         tasks, size = self._reader.tasks(end), self._reader.together(end)
-        groups = grouped(placed(self._reader.task_keys(end, len(tasks)), self._executors.now()), size)
+        keys = self._reader.task_keys(end, len(tasks))
+        self._places = placed(
+            {**dict.fromkeys(self._places), **dict.fromkeys(keys)}, self._executors.now(), self._places
+        )
+        groups = grouped([self._places.get(key) for key in keys], size)
         of_place = Counter(place for place, _ in groups)
         return [
             (SparkTask([tasks[at] for at in share], of_place[place] == 1), [] if place is None else [place])
@@ -173,19 +176,27 @@ def tickets_rdd(context: SparkContext, shares: Iterable[tuple[object, list[str]]
     return RDD(jvm.org.apache.spark.api.java.JavaRDD.fromRDD(made, tag), context, NoOpSerializer())
 
 
-def placed(keys: Sequence[Hashable], executors: Sequence[str]) -> list[str | None]:
-    """Returns the executor of each task: the same for a key as long as that executor is there.
+def placed(keys: Iterable[Hashable], executors: Sequence[str], before: Mapping[Hashable, str]) -> dict[Hashable, str]:
+    """Returns the executor of each key: as before if it still is there, and does not have more than its share.
 
-    By rendezvous hashing: if an executor is lost, only its tasks move; a new one takes a share from each. None: there
-    is no executor to choose.
+    So the keys of a lost executor move, and no others; a new one gets a share from those that have more than that.
     """
-
-    def weight(executor: str, key: Hashable) -> bytes:
-        return hashlib.blake2b(f"{executor}\0{key}".encode(), digest_size=8).digest()
-
+    chosen: dict[Hashable, str] = {}
     if not executors:
-        return [None] * len(keys)
-    return [max(executors, key=lambda executor: weight(executor, key)) for key in keys]
+        return chosen
+    wanted = list(dict.fromkeys(keys))
+    most, loads = -(-len(wanted) // len(executors)), dict.fromkeys(executors, 0)
+    for key in wanted:
+        executor = before.get(key)
+        if executor is not None and loads.get(executor, most) < most:
+            chosen[key] = executor
+            loads[executor] += 1
+    for key in wanted:
+        if key not in chosen:
+            executor = min(executors, key=loads.__getitem__)
+            chosen[key] = executor
+            loads[executor] += 1
+    return chosen
 
 
 def grouped(places: Sequence[str | None], size: int) -> list[tuple[str | None, list[int]]]:
