@@ -37,6 +37,8 @@ _DEFAULTS: Mapping[str, str] = {
     "spark.executorEnv.MALLOC_ARENA_MAX": "1",  # each thread's own heap would keep what it has freed: 170 MB per worker
     "spark.python.worker.reuse": "true",  # windows and consumers live in the workers
     "spark.sql.execution.pyspark.udf.simplifiedTraceback.enabled": "true",
+    "spark.executorEnv.SPARK_SIMPLIFIED_TRACEBACK": "1",  # as that sets it: with another environment, jobs of RDDs
+    # would have a daemon and workers of their own
     "spark.task.maxFailures": str(TASK_ATTEMPTS),
     "spark.speculation.minTaskRuntime": "30s",  # if the user has enabled speculation
 }
