@@ -8,7 +8,8 @@ import polars as pl
 
 from joins.items import Begin, End, Item, Rows
 from joins.read.summary import BucketSummary
-from joins.rows.frames import ROW
+from joins.rows import frames
+from joins.rows.frames import RECORD, ROW
 
 
 def rows_about(lefts: list[int], outcome: str = "unmatched") -> pl.DataFrame:
@@ -20,6 +21,15 @@ def rows_about(lefts: list[int], outcome: str = "unmatched") -> pl.DataFrame:
     )
     missing = {name: pl.lit(None, dtype=dtype) for name, dtype in ROW.items() if name not in frame.columns}
     return frame.with_columns(**missing).select(*ROW)
+
+
+def rows_of_right() -> pl.DataFrame:
+    """Rows about two right records that are in no row, the second without a key."""
+    right = pl.DataFrame(
+        {"partition": [1, 1], "offset": [4, 5], "time": [70, 80], "key": [b"k", None], "value": [b"v", b"w"]},
+        schema_overrides=dict(RECORD),
+    ).with_columns(headers=pl.lit(None, RECORD["headers"]))
+    return frames.rows_about("right", right, "unjoined", pl.Series(["expired", "null_key"]), late=False)
 
 
 def ticket_with(

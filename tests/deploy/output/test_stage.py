@@ -22,7 +22,7 @@ from joins.errors import JoinError, NoDeadLetterTopic
 from joins.items import Begin, Item, Rows
 from joins.read.summary import BucketSummary
 from joins.rows.outgoing import Outgoing
-from joins.spec import JoinSpec, Right, Side
+from joins.spec import JoinSpec, JoinType, Right, Side
 from teacup.base.now import wall_ms
 from teacup.kafka.delivery import delivery
 from teacup.kafka.delivery.fencing import OutputBucket, settle
@@ -32,7 +32,7 @@ from tests.conftest import TopicFactory
 from tests.support.jobprocess import records
 from tests.support.provenance import batch_of, left_of
 from tests.support.simulatedlookup import lookup_spec
-from tests.support.tickets import rows_about, ticket_with
+from tests.support.tickets import rows_about, rows_of_right, ticket_with
 
 COUNT = 10
 
@@ -178,6 +178,24 @@ def test_a_result_that_is_not_written_fails_the_batch(
         delivered(kafka, topic, ticket_with(rows_about(list(range(COUNT))), COUNT, COUNT))
 
     assert committed(kafka, topic) == []
+
+
+def test_rows_of_right_alone_are_in_the_transaction_that_decides_them(
+    kafka: dict[str, str], topic_factory: TopicFactory
+) -> None:
+    """Of a full join: a batch that fails has written none of them, and the next attempt writes each once."""
+    topic = topic_factory()
+    spec = spec_to(kafka, topic)
+    deliver = deliver_stage(replace(spec, right=replace(spec.right, type=JoinType.FULL)), Output(topic=topic))
+    rows = [rows_about([0, 1]), rows_of_right()]
+
+    with pytest.raises(ZeroDivisionError):
+        list(deliver(failing_after(in_frames(2, *rows), 3)))
+    seen = len(committed(kafka, topic))
+    (done,) = deliver(ticket_with(pl.concat(rows), 2, 4))
+
+    assert (seen, done.sent) == (0, {topic: 4})
+    assert len(committed(kafka, topic)) == 4
 
 
 def test_a_batch_that_was_written_in_part_continues_behind_it(

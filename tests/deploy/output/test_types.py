@@ -13,13 +13,11 @@ from deploy.jobfile.job import Output
 from deploy.output.accounts import Accounts
 from deploy.output.routing import Router
 from joins.errors import NoDeadLetterTopic, SpecError
-from joins.rows.frames import RECORD
-from joins.rows.frames import rows_about as rows_of
 from joins.rows.outgoing import Outgoing
 from joins.spec import JoinSpec, JoinType, Policy, Right, Side
 from teacup.kafka.delivery.provenance import BatchTag
 from teacup.kafka.records.limits import TopicLimits
-from tests.support.tickets import rows_about
+from tests.support.tickets import rows_about, rows_of_right
 
 ROWS = {
     JoinType.LEFT: [0, 1, 2, 3, 4, 5],
@@ -109,18 +107,9 @@ def test_a_row_of_a_semi_join_is_without_its_right_record_and_its_header_names_t
     assert dict(headers)["teacup"].split()[1:3] == ["0:0", "0:7"]
 
 
-def unjoined() -> pl.DataFrame:
-    """Two right records that are in no row, the second without a key."""
-    right = pl.DataFrame(
-        {"partition": [1, 1], "offset": [4, 5], "time": [70, 80], "key": [b"k", None], "value": [b"v", b"w"]},
-        schema_overrides=dict(RECORD),
-    ).with_columns(headers=pl.lit(None, RECORD["headers"]))
-    return rows_of("right", right, "unjoined", pl.Series(["expired", "null_key"]), late=False)
-
-
 def test_a_full_join_writes_right_records_that_are_in_no_row_as_rows_without_left() -> None:
     """With their own time and key; the header names no left record. Of other types they are copies, or nothing."""
-    accounts, written = routed(JoinType.FULL, pl.concat([made(), unjoined()]))
+    accounts, written = routed(JoinType.FULL, pl.concat([made(), rows_of_right()]))
 
     accounts.check_written()
     assert accounts.delivered == 8
@@ -134,13 +123,13 @@ def test_a_full_join_writes_right_records_that_are_in_no_row_as_rows_without_lef
     assert out.times[0] == rows_about([0])["left_time"][0]
     assert dict(out.record(0)[2])["teacup"].split()[1:3] == ["0:0", "0:7"]
 
-    accounts, written = routed(JoinType.LEFT, pl.concat([made(), unjoined()]), unjoined="alone")
+    accounts, written = routed(JoinType.LEFT, pl.concat([made(), rows_of_right()]), unjoined="alone")
     assert (accounts.delivered, len(written["alone"][0])) == (6, 2)
 
 
 def test_a_row_of_right_alone_that_cannot_be_written_is_a_dead_letter_about_right() -> None:
     selected = {f"out_{part}": pl.lit(b"") for part in ("key", "value")}
-    rows = pl.concat([made(), unjoined()]).with_columns(**selected, failed=pl.lit("value"))
+    rows = pl.concat([made(), rows_of_right()]).with_columns(**selected, failed=pl.lit("value"))
 
     accounts, written = routed(JoinType.FULL, rows, dead_letter="dead")
 
