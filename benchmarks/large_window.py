@@ -16,7 +16,7 @@ import json
 import os
 import subprocess
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -35,21 +35,30 @@ TENTHS = 10
 
 
 @contextmanager
-def limited(limit_bytes: int) -> Iterator[Callable[[], None]]:
-    """Creates a control group with this much memory; yields what moves a child process into it."""
+def limited(limit_bytes: int, pids: Iterable[int] = ()) -> Iterator[Path]:
+    """Creates a control group with this much memory, moves processes into it, and yields its folder.
+
+    What runs in it still leaves it, at the end.
+    """
     root = Path("/sys/fs/cgroup")
     one_tree = (root / "cgroup.controllers").exists()
-    group = (root if one_tree else root / "memory") / f"teacup-large-window-{os.getpid()}"
+    above = root if one_tree else root / "memory"
+    group = above / f"teacup-benchmark-{os.getpid()}"
     group.mkdir()
     try:
         (group / ("memory.max" if one_tree else "memory.limit_in_bytes")).write_text(str(limit_bytes))
-
-        def enter() -> None:
-            (group / "cgroup.procs").write_text(str(os.getpid()))
-
-        yield enter
+        for pid in pids:
+            (group / "cgroup.procs").write_text(str(pid))
+        yield group
     finally:
+        for line in (group / "cgroup.procs").read_text().split():
+            (above / "cgroup.procs").write_text(line)
         group.rmdir()
+
+
+def within(group: Path, command: Sequence[str]) -> list[str]:
+    """Returns a command that runs in the group."""
+    return ["sh", "-c", f'echo $$ > {group}/cgroup.procs; exec "$@"', "sh", *command]
 
 
 def fill(bootstrap: str, right: int, value_bytes: int) -> int:
@@ -96,8 +105,8 @@ def job_file(folder: Path, bootstrap: str, right: int) -> Path:
 def joined(job: Path, limit_bytes: int) -> list[dict[str, Any]]:
     """Runs the job within the limit; returns the log lines of its batches."""
     command = [sys.executable, "-m", "deploy.cli", "run", str(job)]
-    with limited(limit_bytes) as enter, job.with_name("errors.log").open("w") as errors:
-        done = subprocess.run(command, stdout=subprocess.PIPE, stderr=errors, text=True, preexec_fn=enter)
+    with limited(limit_bytes) as group, job.with_name("errors.log").open("w") as errors:
+        done = subprocess.run(within(group, command), stdout=subprocess.PIPE, stderr=errors, text=True)
     if done.returncode != 0:
         raise SystemExit(f"the job ended with {done.returncode}: {job.with_name('errors.log').read_text()[-4_000:]}")
     return [line for line in map(json.loads, done.stdout.splitlines()) if line.get("read")]

@@ -58,6 +58,7 @@ class LookupPlan:
     producer_delay_ms: int = 1_000
     idle: str = "advance"
     value_format: str = "json"
+    keep: str = "all"
     retention_ms: int = 3_600_000
     store: str | None = None
     workers: int = 1
@@ -217,7 +218,7 @@ class LookupParts:
             "port": port,
             "workers": plan.workers,
             "namespaces": [
-                {"name": plan.namespace, "keep": "all", "bound": 32, "retention": f"{plan.retention_ms}ms"},
+                {"name": plan.namespace, "keep": plan.keep, "bound": 32, "retention": f"{plan.retention_ms}ms"},
             ],
         }
 

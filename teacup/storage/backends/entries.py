@@ -254,7 +254,15 @@ def _found_version(
 ) -> ReadResult:
     if as_of is not None and as_of < (first := _first_answered(namespace, moment)):
         return ReadResult(Status.NO_LONGER_STORED, (), f"versions are kept from {first} on, and not as of {as_of}")
-    versions = _trimmed(namespace, _versions(kept), moment) if kept else []
+    if kept is None:
+        return NOT_FOUND
+    version, expiry, tag_length, value_length = _HEAD.unpack_from(kept)
+    value_at = _HEAD.size + tag_length
+    if value_length and value_at + value_length == len(kept):  # one version, as nearly always: it is never over
+        if as_of is not None and as_of < version:
+            return NOT_FOUND
+        return ReadResult(Status.OK, (Item(key, version, kept[_HEAD.size : value_at], kept[value_at:], expiry),))
+    versions = _trimmed(namespace, _versions(kept), moment)
     if as_of is not None:
         at = bisect_right(versions, as_of, key=_number)
         if versions and versions[max(at - 1, 0)].is_mark:
