@@ -278,7 +278,8 @@ class Words:
             case MatchReason.BEFORE_INTERVAL:
                 return f"lost: {_duration(candidate.by_ms)} before the interval begins (`join.before`)"
             case MatchReason.AFTER_INTERVAL:
-                return f"lost: {_duration(candidate.by_ms)} after the interval ends (`join.after`)"
+                then = "the time that is asked about" if self.spec.right.of_versions else "the interval ends"
+                return f"lost: {_duration(candidate.by_ms)} after {then} (`join.after`)"
             case MatchReason.READ_LATER:
                 number = right.read.number
                 which = "a later batch" if number is None else f"batch {number}, a later one,"

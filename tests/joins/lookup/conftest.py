@@ -20,7 +20,10 @@ from tests.support.sparkjoin import Put, produce
 from tests.support.storage_process import TOKEN, client, server_here, server_process
 
 RETENTION_MS = 3_600_000
-NAMESPACES = [{"name": "right", "keep": "all", "bound": 100, "retention": f"{RETENTION_MS}ms"}]
+NAMESPACES = [
+    {"name": name, "keep": keep, "bound": 100, "retention": f"{RETENTION_MS}ms"}
+    for name, keep in (("right", "all"), ("table", "versions"))
+]
 
 
 def put_left(spec, puts):
@@ -55,17 +58,18 @@ class World:
         with server_here(self.folder / "storage", self.port, namespaces=NAMESPACES):
             yield
 
-    def feed(self, puts):
-        """Store right records at the offsets that a topic of one partition would give them."""
+    def feed(self, puts, namespace="right"):
+        """Store right records at the offsets that a topic of one partition would give them; in `table`, deletes too."""
         rows = [
             {"partition": 0, "offset": i, "time": p.time_ms, "key": p.key, "value": p.value, "headers": None}
             for i, p in enumerate(puts)
         ]
+        records = pl.DataFrame(rows, schema=RECORD)
         late = pl.repeat(False, len(rows), dtype=pl.Boolean, eager=True)
+        deleted = records["value"].is_null() if namespace == "table" else None
         with client(self.url) as storage:
-            assert not storage.write_table(
-                "right", to_items(pl.DataFrame(rows, schema=RECORD), late, RETENTION_MS)
-            ).num_rows
+            items = to_items(records, late, RETENTION_MS, deleted, wall_ms())
+            assert not storage.write_table(namespace, items).num_rows
 
     def publish(self, topic, until_ms, reason=None, generation=None, listed_ms=None):
         """What a collector would submit; without a time it is unknown. listed_ms: by another clock than ours."""

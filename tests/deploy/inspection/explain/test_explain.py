@@ -231,3 +231,45 @@ def test_a_lookup_join_is_explained_by_its_rows_and_what_is_stored(kafka, world,
     assert any("`teacup unjoined` has not judged" in note for note in rights["0:1"]["notes"])
     assert any("what the store holds of its key is not known" in note for note in unreachable["notes"])
     assert short(unreachable)[2] == {"0:2": "not_in_window"}
+
+
+def test_a_join_with_a_table_is_explained_by_the_versions_that_are_stored(kafka, world, window_job, here, ask):
+    """Which was true then, and until when; a delete; a key that came later."""
+    now = wall_ms() // 1_000 * 1_000
+    content = window_job(1, join={"before": "unlimited", "policy": "last"}, producer_delay="1s")
+    left, right = (content[name]["topic"] for name in ("left", "right"))
+    del content["window_folder"]
+    content["right"]["tombstones"] = "delete"
+    content |= {
+        "kind": "lookup-join",
+        "storage": {"url": world.url, "namespace": "table", "token": TOKEN, "unreachable_for": "5s"},
+        "delay": {"url": world.delays.url, "consumer": "feeder", "token": world.delays.secrets["reader"]},
+    }
+    versions = [Put(0, b"a", now - 90_000), Put(0, b"a", now - 80_000), Put(0, b"a", now - 70_000, None)]
+    versions.append(Put(0, b"b", now - 65_000))
+    produce(kafka, right, versions)
+    asked = ((b"a", 85), (b"a", 75), (b"a", 69), (b"b", 68))
+    produce(kafka, left, [Put(0, key, now - 1_000 * seconds) for key, seconds in asked])
+    with world.storage_here():
+        world.feed(versions, "table")
+        world.publish(right, now - 60_000)
+        assert here.run(content).code == ExitCode.DONE
+        (lefts, _) = answers(content, ["0:0", "0:1", "0:2", "0:3"])
+        (was, deleted) = ("\n".join(ask(content, text=True, left=position)) for position in ("0:0", "0:2"))
+
+    assert [short(answer)[:2] for answer in lefts.values()] == [
+        ("matched", None),
+        ("matched", None),
+        ("unmatched", "deleted"),
+        ("unmatched", "no_candidate"),
+    ]
+    assert [[at for at, why in short(answer)[2].items() if why == "won"] for answer in lefts.values()] == [
+        ["0:0"],
+        ["0:1"],
+        [],
+        [],
+    ]
+    assert "by its stored versions: 3 found" in was
+    assert "won, 5s earlier, replaced at" in was
+    assert "lost: 5s after the time that is asked about (`join.after`)" in was
+    assert "deleted the key, 1s earlier, the newest" in deleted
