@@ -69,7 +69,7 @@ clocks: broker-jars redis ## each clock of a lookup join's chain takes each step
 endurance: broker-jars ## one job for hours with a fault a minute (MINUTES=100, RATE=5000, SEED=7): every row right, and nothing grows
 	@$(BIN)/python -m tests.crash.endurance --minutes $(or $(MINUTES),100) --rate $(or $(RATE),5000) $(if $(SEED),--seed $(SEED))
 
-soak: broker-jars browser postgresql redis haproxy prometheus s3-server ## what takes too long for `make test`: 20,000 histories of all types and policies (HISTORIES=2000 for fewer, SEED=7), slow tests, properties for longer
+soak: broker-jars browser postgresql redis haproxy prometheus s3-server ## what takes too long for `make test`: 20,000 histories of all types and policies, as many of tables (HISTORIES=2000 for fewer, SEED=7), slow tests, properties for longer
 	@$(BIN)/python -m tests.joins.window.soak --histories $(or $(HISTORIES),20000) $(if $(SEED),--seed $(SEED))
 	@TEACUP_PROFILE=full $(BIN)/python -m pytest -n $(WORKERS) --dist worksteal -m "slow or hypothesis or canary" $(ARGS)
 

@@ -214,11 +214,16 @@ class LookupWorld(_Join):
 
     roles = ("left", "right", "out", *SIDES[:3])
     read = ("out", *SIDES[:3])
+    writes: type[Traffic] = Traffic
+    keep = "all"
+    of_right: Mapping[str, Any] = {}
+    of_join: Mapping[str, Any] = {"before": f"{BEFORE_MS}ms"}
 
     def __init__(
         self, name: str, kafka: Mapping[str, str], topics: Mapping[str, str], folder: Path, seed: int, struck: str
     ) -> None:
-        super().__init__(topics, Traffic(kafka, topics, random.Random(seed), live=True))
+        super().__init__(topics, self.writes(kafka, topics, random.Random(seed), live=True))
+        right = {"topic": topics["right"], "disorder": "0s", "format": "json", **self.of_right}
         self.zombies = struck == LOOKUP
         self._struck = struck
         folder.mkdir(parents=True)
@@ -230,8 +235,11 @@ class LookupWorld(_Join):
             joined=topics["out"],
             before_ms=BEFORE_MS,
             producer_delay_ms=READABLE_WITHIN_MS,
-            feeder={"trigger": {"every": "50ms"}, "records_per_batch": CHUNK},
+            keep=self.keep,
+            feeder={"right": right, "trigger": {"every": "50ms"}, "records_per_batch": CHUNK},
             lookup={
+                "right": right,
+                "join": self.of_join,
                 "trigger": {"every": "50ms"},
                 "records_per_batch": CHUNK,
                 "producer_delay": f"{READABLE_WITHIN_MS}ms",

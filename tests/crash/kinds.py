@@ -11,13 +11,14 @@ from tests.crash.framed import FramedJob
 from tests.crash.jobs import DedupJob, FullJob, Job, LookupWorld, ShuffledJob, WindowJob
 from tests.crash.rewound_job import REWOUND
 from tests.crash.stalled import StalledJob
+from tests.crash.table import FOR_EVER, TableWorld
 
 
 def job_of(kind: str, name: str, kafka: Mapping[str, str], topics: Mapping[str, str], folder: Path, seed: int) -> Job:
     """The job of this kind, and whatever it needs running beside it."""
-    struck = {"lookup-join": LOOKUP, "feeder": FEEDER}.get(kind)
-    if struck is not None:
-        return LookupWorld(name, kafka, topics, folder / "parts", seed, struck)
+    if kind in WORLDS:
+        world, struck = WORLDS[kind]
+        return world(name, kafka, topics, folder / "parts", seed, struck)
     alone = _ALONE[kind]
     return alone(name, kafka, topics, folder, seed)
 
@@ -32,7 +33,18 @@ _ALONE = {
     "dedup": DedupJob,
     **REWOUND,
 }
-ROLES = {kind: job.roles for kind, job in {**_ALONE, "lookup-join": LookupWorld, "feeder": LookupWorld}.items()}
+WORLDS: Mapping[str, tuple[type[LookupWorld], str]] = {
+    "lookup-join": (LookupWorld, LOOKUP),
+    "feeder": (LookupWorld, FEEDER),
+    "table-join": (TableWorld, LOOKUP),
+    "table-feeder": (TableWorld, FEEDER),
+}
+"""What has other processes beside it, and which of them faults hit."""
+ROLES = {kind: job.roles for kind, job in {**_ALONE, **{kind: world for kind, (world, _) in WORLDS.items()}}.items()}
 
-CONFIG: Mapping[str, Mapping[str, Mapping[str, str]]] = {"compacted-join": {"left": COMPACTED, "right": COMPACTED}}
+CONFIG: Mapping[str, Mapping[str, Mapping[str, str]]] = {
+    "compacted-join": {"left": COMPACTED, "right": COMPACTED},
+    "table-join": {"right": FOR_EVER},
+    "table-feeder": {"right": FOR_EVER},
+}
 """Of topics, by kind and role."""

@@ -23,6 +23,7 @@ from rich.progress import track
 
 from deploy.broker.broker import Broker
 from teacup.kafka.delivery.failpoints import FAILPOINTS
+from tests.crash.kinds import WORLDS
 from tests.crash.rewound import RewoundRun
 from tests.crash.rewound_job import REWOUND
 from tests.crash.run import Run
@@ -91,7 +92,7 @@ def _faults(asked: argparse.Namespace) -> list[Group]:
     groups: dict[tuple[str, bool, str], list[Scenario]] = {}
     for scenario in scenarios:
         groups.setdefault((scenario.job, scenario.target == "executor", scenario.place), []).append(scenario)
-    slowest_first = sorted(groups.items(), key=lambda group: group[0][0] not in ("lookup-join", "feeder"))
+    slowest_first = sorted(groups.items(), key=lambda group: group[0][0] not in WORLDS)
     return [
         (job, "local-cluster[2,1,1024]" if on_cluster else "local[2]", some[at : at + FAULTS])
         for (job, on_cluster, _), some in slowest_first

@@ -21,9 +21,11 @@ JOBS: Mapping[str, tuple[tuple[str, ...], tuple[str, ...]]] = {
     "rewound-shuffled-join": (("driver", "worker", "broker"), FAILPOINTS),
     "lookup-join": (("driver", "worker", "broker"), FAILPOINTS),
     "feeder": (("driver", "worker", "broker"), ("before_produce", "producing", "after_commit")),
+    "table-join": (("driver", "worker", "broker"), FAILPOINTS),
+    "table-feeder": (("driver", "worker", "broker"), ("before_produce", "producing", "after_commit")),
     "dedup": (("driver", "worker", "broker"), ("before_produce", "producing", "after_commit")),
 }
-"""What is tested -> its targets and its points. The last two have no transactions, and so no commit of their own."""
+"""What is tested -> its targets and its points. Feeders and `dedup` have no transactions: no commit of their own."""
 
 STANDBYS: Mapping[str, tuple[str, ...]] = {
     "window-join": PLACES,
@@ -141,6 +143,8 @@ SHORT_OF_OTHERS = {
     "rewound-shuffled-join": (Scenario("driver", "kill", "before_commit", "rewound-shuffled-join"),),
     "lookup-join": (Scenario("driver", "kill", "before_commit", "lookup-join"),),
     "feeder": (Scenario("driver", "kill", "after_commit", "feeder"),),
+    "table-join": (Scenario("worker", "kill", "before_commit", "table-join"),),
+    "table-feeder": (Scenario("worker", "kill", "producing", "table-feeder"),),
     "dedup": (Scenario("worker", "kill", "producing", "dedup"),),
 }
 SHORT_WITH_STANDBY = {

@@ -116,15 +116,7 @@ class Traffic:
             ),
             kafka=self.kafka,
         )
-        rows: Counter[tuple[str, str | None]] = Counter()
-        rights = _by_key(_joinable(self.right))
-        for key, lefts in _by_key(self.left).items():  # no other key's record has a part in it, and it is quadratic
-            found = rights.get(key, {})
-            left, right = _renumbered(lefts), _renumbered(found)
-            for result in oracle.join(history(spec, [*lefts.values()], [*found.values()]), spec):
-                at = left[result.left_partition, result.left_offset]
-                rows[at, result.right and right[result.right]] += 1
-        return Counter({row: count for row, count in rows.items() if row[0] not in self.dead | self.late})
+        return expected_rows(self, _joinable(self.right), spec)
 
     def settled_rights(self) -> set[str]:
         """Positions of right records that can match nothing any more."""
@@ -132,6 +124,19 @@ class Traffic:
 
     def rights(self) -> set[str]:
         return _positions(self.right)
+
+
+def expected_rows(traffic: Traffic, right: Iterable[Put], spec: JoinSpec) -> Counter[tuple[str, str | None]]:
+    """The rows of the timely left records, by the oracle."""
+    rows: Counter[tuple[str, str | None]] = Counter()
+    rights = _by_key(right)
+    for key, lefts in _by_key(traffic.left).items():  # no other key's record has a part in it, and it is quadratic
+        found = rights.get(key, {})
+        left_at, right_at = _renumbered(lefts), _renumbered(found)
+        for result in oracle.join(history(spec, [*lefts.values()], [*found.values()]), spec):
+            at = left_at[result.left_partition, result.left_offset]
+            rows[at, result.right and right_at[result.right]] += 1
+    return Counter({row: count for row, count in rows.items() if row[0] not in traffic.dead | traffic.late})
 
 
 def _joinable(right: Iterable[Put]) -> list[Put]:

@@ -66,17 +66,20 @@ class Stored:
             yield self
 
     def _start(self):
-        shape = {"keep": "all", "bound": 500, "retention": "3650d"}
-        names = [{"name": str(number), **shape} for number in range(NAMESPACES)]
+        names = [
+            {"name": f"{prefix}{number}", "keep": keep, "bound": 500, "retention": "3650d"}
+            for prefix, keep in (("", "all"), ("versions-", "versions"))
+            for number in range(NAMESPACES)
+        ]
         self._process, self.url = self._api.enter_context(
             server_process(self.folder, self.port, store=self.store, namespaces=names)
         )
 
-    def new_namespace(self):
-        """The name of one that nothing was written to, and its generation."""
+    def new_namespace(self, prefix=""):
+        """The name of one that nothing was written to, and its generation; prefix: of its name."""
         with self.changing, client(self.url) as storage:
             self.used += 1
-            name = str(self.used - 1)
+            name = f"{prefix}{self.used - 1}"
             return name, storage.namespace(name).generation
 
     def api_killed(self):
@@ -120,7 +123,7 @@ class Faulty(Simulated):
     """One run, in a namespace of its own. `waited` has a message for each time it had to wait."""
 
     def __init__(self, history, spec, stored):
-        self.name, generation = stored.new_namespace()
+        self.name, generation = stored.new_namespace("versions-" if spec.right.of_versions else "")
         self.waited = []
         at = {"url": stored.proxy.url, "namespace": self.name, "token": TOKEN, **PATIENCE}
         storage = StorageApi(keys_per_request=2, **at)

@@ -2,19 +2,33 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import polars as pl
+from hypothesis import strategies as st
 
 from datadelay.watermark import UNKNOWN
+from joins import Policy
 from joins.lookup.batch import WANTED, StoredRight
 from joins.lookup.right_items import from_items, to_items
 from joins.read.parse import parse
 from joins.rows.frames import RECORD
+from joins.testing import oracle
+from joins.testing.strategies import histories, tables
+from teacup.base.times import UNLIMITED_MS
 from teacup.storage.backends import entries
 from teacup.storage.backends.namespaces import StoredNamespace
 from teacup.storage.model import Item, Keep, Namespace, Status
-from tests.support.simulatedlookup import Simulated
+from tests.support.making import join_spec
+from tests.support.simulatedlookup import Simulated, lookup_spec
 
 FOR_EVER_MS = 10**12
+
+
+def table_spec(**changes):
+    changes = {"before_ms": UNLIMITED_MS, "policy": Policy.LAST, "after_ms": 0, **changes}
+    spec = lookup_spec(join_spec(), **changes)
+    return replace(spec, right=replace(spec.right, tombstones="delete"))
 
 
 class SimulatedTable(Simulated):
@@ -72,3 +86,22 @@ class SimulatedTable(Simulated):
             pl.DataFrame(deleted, schema=WANTED.schema, orient="row"),
             pl.DataFrame(unknown, schema=WANTED.schema, orient="row"),
         )
+
+
+@st.composite
+def tables_with_history(draw):
+    spec = draw(tables())
+    return spec, draw(histories(spec))
+
+
+def play(run, steps):
+    for name, *values in steps:
+        (run.clock.advance if name == "advance" else getattr(run, name))(*values)
+    return run.drain()
+
+
+def check_rows(join, steps):
+    """The rows are those of brute force over all versions, whatever happens in these steps."""
+    spec, history = join
+
+    assert play(SimulatedTable(history, spec), steps) == oracle.join(history, spec)

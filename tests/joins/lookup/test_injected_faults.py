@@ -2,16 +2,19 @@
 
 Answers are lost, late, cut or something else's, requests are lost or refused, the API or its store is killed, or the
 store loses everything. None of it makes a row wrong, or loses or repeats one: either all rows come, or the join is held
-with a message, and what it has written until then is right. `make soak` injects into a hundred runs per store.
+with a message, and what it has written until then is right. Right is a stream, or a table that changes: versions and
+deletes. `make soak` injects into a hundred and sixty runs per store.
 """
 
+from dataclasses import replace
 from random import Random
 
 import pytest
 
 from joins import Policy
 from joins.testing import oracle
-from joins.testing.history import History
+from joins.testing.history import History, TopicHistory
+from teacup.base.now import wall_ms
 from tests.support.aerospike_server import NEEDS_ASD, aerospike_process
 from tests.support.faultylookup import Faulty, NotReady, Stored
 from tests.support.faultyproxy import (
@@ -27,6 +30,7 @@ from tests.support.faultyproxy import (
 )
 from tests.support.making import join_spec, topic
 from tests.support.redis_server import redis_process
+from tests.support.simulatedtable import table_spec
 from tests.support.storage_process import client
 
 SPOILT = [half_a_body, shorter_body, closed, dropped, late, nonsense, slow]
@@ -38,6 +42,7 @@ IN_THE_STORE = ["store_wiped", "store_killed", "api_killed", None]
 FIRST, LAST = 4, 24
 PER_PARTITION = 16
 SPAN_MS = 400
+DAY_MS = 86_400_000
 
 
 NOT_SYNCED = pytest.param("redis, not synced", marks=pytest.mark.slow)
@@ -64,22 +69,30 @@ def stored(request, tmp_path_factory):
             yield running
 
 
-def made(number):
+def made(number, of_versions=False):
     """Spec, history, steps, faults on the way and the request that the one in the store hits: all from the number."""
     random = Random(number)
-    spec = join_spec(
-        before_ms=random.choice((40, SPAN_MS)), after_ms=random.choice((0, 20)), policy=random.choice(list(Policy))
-    )
-    left, right = ([records(random) for _ in range(2)] for _ in range(2))
-    history = History(topic("left", *left), topic("right", *right))
+    before_ms, after_ms = random.choice((40, SPAN_MS)), random.choice((0, 20))
+    spec = join_spec(before_ms=before_ms, after_ms=after_ms, policy=random.choice(list(Policy)))
+    begin_ms = wall_ms() - DAY_MS if of_versions else 0  # what is older, a store of versions does not answer
+    left, right = ([records(random, begin_ms) for _ in range(2)] for _ in range(2))
+    history = History(topic("left", *left), topic("right", *right), start_ms=begin_ms)
+    if of_versions:
+        spec = table_spec(after_ms=after_ms)
+        history = replace(history, right=TopicHistory("right", tuple(map(with_deletes, history.right.partitions))))
     on_the_way = random.choices(ON_THE_WAY, k=200)
     return spec, history, [step(random) for _ in range(12)], on_the_way, random.randrange(FIRST, LAST)
 
 
-def records(random):
+def records(random, begin_ms):
     """Of a partition, in the order of their times; few keys, and sometimes none."""
-    times = sorted(random.randrange(SPAN_MS) for _ in range(PER_PARTITION))
+    times = sorted(begin_ms + random.randrange(SPAN_MS) for _ in range(PER_PARTITION))
     return [(time_ms, random.choice((*(b"a", b"b", b"c", b"d") * 3, None))) for time_ms in times]
+
+
+def with_deletes(events):
+    """Every third record has no value."""
+    return tuple(replace(event, value=None) if at % 3 == 2 else event for at, event in enumerate(events))
 
 
 def step(random):
@@ -89,11 +102,11 @@ def step(random):
     return random.choice([*steps * 3, ("rewind",), ("restart",), ("join_batch",)])
 
 
-def check_runs(stored, numbers):
+def check_runs(stored, numbers, of_versions=False):
     """The runs of these numbers: each goes on beyond its fault in the store, and some that lose right are held."""
     held = []
     for number in numbers:
-        spec, history, steps, on_the_way, at = made(number)
+        spec, history, steps, on_the_way, at = made(number, of_versions)
         fault = IN_THE_STORE[number % len(IN_THE_STORE)]
         run = Faulty(history, spec, stored)
         stored.proxy.faults = faults = with_one_in_the_store(stored, on_the_way, fault, at)
@@ -147,6 +160,18 @@ def check_rows(run, expected, held_by, *, may_be_held):
 def test_rows_are_those_of_the_oracle_or_the_join_is_held(stored):
     """One run for each fault in the store."""
     check_runs(stored, range(4))
+
+
+def test_rows_are_those_of_the_versions_or_the_join_is_held(stored):
+    """Right is a table that changes; the store is wiped, or the API killed."""
+    check_runs(stored, (200, 202), of_versions=True)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("first", [300, 320, 340])
+def test_rows_are_those_of_the_versions_in_sixty_runs(stored, first):
+    """A third of them."""
+    check_runs(stored, range(first, first + 20), of_versions=True)
 
 
 @pytest.mark.slow

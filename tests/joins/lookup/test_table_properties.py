@@ -12,37 +12,17 @@ from joins import DataLoss, Policy, SpecError
 from joins.lookup.batch import StoredRight
 from joins.testing import oracle
 from joins.testing.history import History, TopicHistory
-from joins.testing.strategies import histories, tables
 from teacup.base.times import UNLIMITED_MS
 from tests.support.canary import searched
 from tests.support.lookuphistories import STEPS
 from tests.support.making import changed, join_spec, topic
-from tests.support.simulatedlookup import lookup_spec
-from tests.support.simulatedtable import SimulatedTable
-
-
-@st.composite
-def tables_with_history(draw):
-    spec = draw(tables())
-    return spec, draw(histories(spec))
-
-
-def play(run, steps):
-    for name, *values in steps:
-        (run.clock.advance if name == "advance" else getattr(run, name))(*values)
-    return run.drain()
+from tests.support.simulatedtable import SimulatedTable, check_rows, play, table_spec, tables_with_history
 
 
 @given(tables_with_history(), STEPS)
 def test_rows_are_those_of_the_version_that_was_true_at_lefts_time(join, steps):
     """Versions, ties, deletes and disorder; a feeder that lags and rewinds, any batches and restarts."""
     check_rows(join, steps)
-
-
-def check_rows(join, steps):
-    spec, history = join
-
-    assert play(SimulatedTable(history, spec), steps) == oracle.join(history, spec)
 
 
 @given(tables_with_history(), STEPS, st.sampled_from((1, 50, 20_000)), st.sampled_from((1, 2, 100)))
@@ -76,12 +56,6 @@ def test_canary_if_the_store_answers_with_older_versions_rows_differ(monkeypatch
 
     with pytest.raises(AssertionError):
         property_holds()
-
-
-def table_spec(**changes):
-    changes = {"before_ms": UNLIMITED_MS, "policy": Policy.LAST, "after_ms": 0, **changes}
-    spec = lookup_spec(join_spec(), **changes)
-    return replace(spec, right=replace(spec.right, tombstones="delete"))
 
 
 def joined(spec, left, right, **kept):
