@@ -10,13 +10,15 @@ With the schema "registry" the fields are those of the newest schema of the topi
 query starts; a record of an older one lacks some of them.
 
 A field that is missing, or of another type, is null; the others keep their values. Any value becomes text where the
-schema says STRING; a text becomes a number only where it says DECIMAL. A null value is no mismatch, and neither is a
-missing field.
+schema says STRING; a text becomes a number only where it says DECIMAL, and a time or date only in ISO 8601, with its
+date. A number where the schema says TIMESTAMP counts seconds, as in Spark; beyond the year 9999 it is no time. A null
+value is no mismatch, and neither is a missing field.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
+from datetime import UTC, datetime
 from typing import TYPE_CHECKING
 
 from joins.errors import SpecError
@@ -32,6 +34,16 @@ if TYPE_CHECKING:
 
 _REST = "teacup_mismatch"
 """The field in which Spark leaves a value that does not fit."""
+_OPTIONS = {
+    "columnNameOfCorruptRecord": _REST,
+    "allowNonNumericNumbers": "false",  # the texts NaN and Infinity
+    "locale": "de-CH",  # with that of the US a comma in a decimal is left out: "12,50" would be 1250
+    # as Spark's own, but for years alone, and times of day, which it takes as today's
+    "timestampFormat": "yyyy-MM-dd[['T'][' ']HH:mm[:ss[.SSSSSSSSS]][XXX][XX]]",
+    "dateFormat": "yyyy-MM-dd",
+    "enableDateTimeParsingFallback": "false",
+}
+_LAST = datetime(9999, 12, 31, tzinfo=UTC)
 
 
 class SchemaRefused(SpecError):
@@ -48,18 +60,33 @@ def with_fields(rows: DataFrame, spec: JoinSpec) -> DataFrame:
     Raises `SchemaRefused`, naming every schema that is wrong, and where.
     """
     from pyspark.sql import functions as f
-    from pyspark.sql.types import StringType
+    from pyspark.sql.types import StringType, StructField, StructType
 
     kinds = dict(_schemas(spec))
-    options = {"columnNameOfCorruptRecord": _REST}
     for name, kind in kinds.items():
         value = f.when(rows.outcome != Outcome.DEAD_LETTER, rows[f"{name}_value"].cast("string"))
-        parsed = f.from_json(value, kind.add(_REST, StringType()), options)
+        parsed = f.from_json(value, StructType([*kind, StructField(_REST, StringType())]), _OPTIONS)
         rows = rows.withColumn(name, parsed)
-    for name in kinds:
-        misfit = f.coalesce(f.col(f"{name}.{_REST}").isNotNull(), f.lit(False))
-        rows = rows.withColumns({f"{name}{MISMATCH}": misfit, name: f.col(name).dropFields(_REST)})
+    for name, kind in kinds.items():
+        misfit, value = f.col(f"{name}.{_REST}").isNotNull(), f.col(name).dropFields(_REST)
+        for path in _times_in(kind):
+            beyond = f.col(f"{name}.{path}") > f.lit(_LAST)
+            misfit, value = misfit | beyond, value.withField(path, f.when(~beyond, f.col(f"{name}.{path}")))
+        misfit = f.coalesce(misfit, f.lit(False))
+        rows = rows.withColumns({f"{name}{MISMATCH}": misfit, name: value})
     return rows
+
+
+def _times_in(kind: StructType, inside: str = "") -> Iterator[str]:
+    """Returns the paths of a schema's timestamps, within structs alone."""
+    from pyspark.sql.types import StructType, TimestampType
+
+    for field in kind:
+        path = inside + "`" + field.name.replace("`", "``") + "`"
+        if isinstance(field.dataType, TimestampType):
+            yield path
+        elif isinstance(field.dataType, StructType):
+            yield from _times_in(field.dataType, f"{path}.")
 
 
 def judged(rows: DataFrame, spec: JoinSpec) -> DataFrame:

@@ -55,6 +55,38 @@ def test_what_fits_keeps_its_value_and_the_rest_is_null_and_marked(spark: Any) -
     assert (none.left, none.left_mismatch) == (None, False)
 
 
+KINDS: dict[str, dict[str, str | None]] = {
+    "DOUBLE": {"1": "1.0", '"NaN"': None, '"Infinity"': None},
+    "DECIMAL(9,2)": {'"12.50"': "12.50", "5": "5.00", '"-5"': "-5.00", '"12,50"': None, '"1,234.5"': None},
+    "TIMESTAMP": {
+        '"2026-11-27T10:00:00+01:00"': "2026-11-27 09:00:00",
+        '"2026-11-27 10:00:00.25Z"': "2026-11-27 10:00:00.25",
+        '"2026-11-27T10:00+0100"': "2026-11-27 09:00:00",
+        '"2026-11-27"': "2026-11-27 00:00:00",
+        "1795773600": "2026-11-27 10:00:00",
+        **dict.fromkeys(("1795773600000", "1795773600000000", '"10:00"', '"T10:00:00Z"', '"2026"', '"x"')),
+    },
+    "DATE": {'"2026-11-27"': "2026-11-27", **dict.fromkeys(('"20261127"', '"2026"', "20784"))},
+}
+"""By type: values, and the text of what they become; None: they are no value of the type."""
+
+
+@pytest.mark.parametrize("kind", KINDS)
+def test_no_value_is_taken_for_another_one(spark: Any, kind: str) -> None:
+    """Commas, milliseconds as seconds, times of an unknown day, and the names of numbers; within a struct, too."""
+    schema = f"v {kind}, `o o` STRUCT<`w w`: {kind}, n: INT>"
+    spec = replace(SPEC, left=replace(SPEC.left, value_schema=schema))
+    values = [f'{{"v": {text}, "o o": {{"w w": {text}, "n": 1}}}}'.encode() for text in KINDS[kind]]
+
+    found = with_fields(rows(spark, *({"left_value": value} for value in values)), spec).selectExpr(
+        "cast(left.v as string) v", "cast(left.`o o`.`w w` as string) w", "left.`o o`.n", "left_mismatch m"
+    )
+
+    assert [tuple(row) for row in found.collect()] == [
+        (became, became, 1, became is None) for became in KINDS[kind].values()
+    ]
+
+
 @settings(max_examples=share(5), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     st.lists(
