@@ -1,11 +1,11 @@
 """What a live job costs where little arrives: cores, memory and latency at one rate after the other.
 
     python -m benchmarks.low_rate [--rates 0,500,5000,50000] [--seconds 60] [--delivery exactly-once]
-                                  [--every-ms 0] [--partitions 4] [--only ours,streams]
+                                  [--every-ms 0] [--partitions 4,16,64,256] [--only ours,streams]
 
-One job, as by `teacup run`, and one broker; at each rate a process writes clicks and impressions as for
-`benchmarks.latency`, and the last three quarters of the time are measured. Then the same with Kafka Streams, which has
-two threads, RocksDB, and a grace period of ours' producer delay:
+For each number of partitions one job, as by `teacup run`, and one broker; at each rate a process writes clicks and
+impressions as for `benchmarks.latency`, and the last three quarters of the time are measured. Then the same with Kafka
+Streams, which has two threads, RocksDB, and a grace period of ours' producer delay:
 
     cores      CPU seconds of all processes of the job, per second: the command, the JVM with the programs that it runs,
                the planner beside it, and the Python workers; without the broker, the producer, and the reader of the
@@ -13,6 +13,8 @@ two threads, RocksDB, and a grace period of ours' producer delay:
     PSS        their memory at the end of the phase; shared pages count once
     batches    per second, from the job's log, and the CPU time of each: a busy machine makes fewer, which are larger
     latency    from a click to when a reader of committed rows has its row
+
+Below our figures it says which of the aims (`AIMS`) are kept.
 """
 
 from __future__ import annotations
@@ -57,6 +59,26 @@ ENDED_BY_SIGTERM = (0, 128 + signal.SIGTERM)  # the latter by a JVM
 PARTS = ("command", "JVM", "planner", "workers")
 SYSTEMS = ("ours", "streams")
 OUTCOMES = ("matched", "unmatched")
+AIM_RATE = 5_000
+
+
+@dataclass(frozen=True, slots=True)
+class Aim:
+    """At `AIM_RATE`: latency of matched rows in ms, 50 % and 99 %, and cores; and cores with nothing to do."""
+
+    half_ms: int
+    most_ms: int
+    cores: float
+    idle: float
+
+
+AIMS = {
+    4: Aim(180, 350, 0.5, 0.03),
+    16: Aim(220, 450, 0.5, 0.03),
+    64: Aim(350, 700, 0.7, 0.05),
+    256: Aim(900, 1_800, 1.0, 0.1),
+}
+"""By the number of partitions."""
 
 
 def part_of(process: psutil.Process, root: int) -> str:
@@ -123,7 +145,22 @@ def run_phase(bootstrap: str, job: subprocess.Popen[bytes], rate: int, seconds: 
     return Phase(rate, from_ms, until_ms, before, after)
 
 
-def say(phases: list[Phase], rows: pl.DataFrame, batches: list[dict[str, Any]]) -> None:
+def against_aim(rate: int, aim: Aim | None, cores: float, matched: pl.Series) -> str:
+    """Returns which parts of an aim a phase keeps; empty if there is none for its rate."""
+    if aim is None or rate not in (0, AIM_RATE):
+        return ""
+    measured = [("cores", cores, aim.cores if rate else aim.idle)]
+    if rate:
+        measured = [
+            ("50 %", quantile(matched, 0.5), aim.half_ms),
+            ("99 %", quantile(matched, 0.99), aim.most_ms),
+            *measured,
+        ]
+    said = (f"{name} at most {most:,g}: {'kept' if found <= most else 'MISSED'}" for name, found, most in measured)
+    return f"{'':9}  aim: {', '.join(said)}"
+
+
+def say(phases: list[Phase], rows: pl.DataFrame, batches: list[dict[str, Any]], aim: Aim | None) -> None:
     heading = "  ".join(f"{outcome}: 50 %, 99 %" for outcome in OUTCOMES)
     print(f"{'records/s':>9}  {'cores':>5}  ({', '.join(PARTS)})  {'PSS':>8}  batches/s, CPU of one   {heading}")
     for phase in phases:
@@ -138,10 +175,18 @@ def say(phases: list[Phase], rows: pl.DataFrame, batches: list[dict[str, Any]]) 
         batch = f"{1e3 * every / per_s:,.0f} ms" if per_s else "-"
         megabytes = phase.after.pss / 1e6
         print(f"{phase.rate:9,}  {every:5.2f}  ({parts})  {megabytes:5,.0f} MB  {per_s:9.2f}, {batch:>10}   {shown}")
+        matched = found.filter(pl.col("outcome") == "matched")["latency"]
+        if kept := against_aim(phase.rate, aim, every, matched):
+            print(kept, flush=True)
 
 
 def quantiles(latency: pl.Series) -> str:
-    return ", ".join(f"{np.quantile(latency, q):,.0f} ms" for q in (0.5, 0.99)) if len(latency) else "-"
+    return ", ".join(f"{quantile(latency, q):,.0f} ms" for q in (0.5, 0.99)) if len(latency) else "-"
+
+
+def quantile(latency: pl.Series, q: float) -> float:
+    """Returns it in ms; infinite if no row has come."""
+    return float(np.quantile(latency, q)) if len(latency) else float("inf")
 
 
 def start(system: str, folder: Path, broker: Broker, delivery: str, every_ms: int) -> subprocess.Popen[bytes]:
@@ -152,10 +197,10 @@ def start(system: str, folder: Path, broker: Broker, delivery: str, every_ms: in
     return start_in_session(streams_command(broker.bootstrap, topics, folder, PRODUCER_DELAY_MS, delivery), folder)
 
 
-def measure(system: str, asked: argparse.Namespace, folder: Path, broker: Broker) -> None:
-    create_live_topics(broker.bootstrap, partitions=asked.partitions)
+def measure(system: str, partitions: int, asked: argparse.Namespace, folder: Path, broker: Broker) -> None:
+    create_live_topics(broker.bootstrap, partitions=partitions)
     job = start(system, folder, broker, asked.delivery, asked.every_ms)
-    reader = CommittedReader(broker.bootstrap, asked.partitions)
+    reader = CommittedReader(broker.bootstrap, partitions)
     try:
         started(job, reader, broker.bootstrap)
         phases = [run_phase(broker.bootstrap, job, rate, asked.seconds) for rate in asked.rates]
@@ -169,7 +214,8 @@ def measure(system: str, asked: argparse.Namespace, folder: Path, broker: Broker
         if job.poll() is None:
             end_tree(job.pid)
         reader.close()
-    say(phases, reader.rows(), batches_in_log(folder) if system == "ours" else [])
+    ours = system == "ours"
+    say(phases, reader.rows(), batches_in_log(folder) if ours else [], AIMS.get(partitions) if ours else None)
 
 
 def started(job: subprocess.Popen[bytes], reader: CommittedReader, bootstrap: str) -> None:
@@ -193,15 +239,18 @@ def _main() -> None:
     parser.add_argument("--seconds", type=float, default=60.0, help="of each rate")
     parser.add_argument("--delivery", choices=DELIVERIES, default="exactly-once")
     parser.add_argument("--every-ms", type=int, default=0, help="`trigger.every` of the job")
-    parser.add_argument("--partitions", type=int, default=PARTITIONS, help="of each topic")
+    parser.add_argument(
+        "--partitions", type=numbers, default=str(PARTITIONS), help="of each topic, one after the other"
+    )
     parser.add_argument("--only", default=",".join(SYSTEMS), help=f"some of {', '.join(SYSTEMS)}")
     asked = parser.parse_args()
     print(machine())
-    print(f"{asked.delivery}, {asked.partitions} partitions, a batch every {asked.every_ms} ms at most:")
-    for system in chosen(parser, asked.only, SYSTEMS):
-        print(f"{system}:", flush=True)
-        with broker_and_folder() as (broker, folder):
-            measure(system, asked, folder, broker)
+    for partitions in asked.partitions:
+        print(f"{asked.delivery}, {partitions} partitions, a batch every {asked.every_ms} ms at most:")
+        for system in chosen(parser, asked.only, SYSTEMS):
+            print(f"{system}:", flush=True)
+            with broker_and_folder() as (broker, folder):
+                measure(system, partitions, asked, folder, broker)
 
 
 if __name__ == "__main__":
