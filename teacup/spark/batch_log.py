@@ -4,8 +4,9 @@
     offsets/N    the end of batch N, written before it runs
     commits/N    written once it is done
 
-The files are those of Structured Streaming, through its classes: so they are written as a whole or not at all, and a
-checkpoint can go on under either. `teacup.spark.checkpoint` reads them without Spark.
+The files are those of Structured Streaming, so a checkpoint can go on under either. They are written as a whole or not
+at all: by its classes, or on this machine by ours, because Hadoop's run a program for each file, which takes longer
+than planning the batch. `teacup.spark.checkpoint` reads them without Spark.
 """
 
 from __future__ import annotations
@@ -13,14 +14,17 @@ from __future__ import annotations
 import json
 import uuid
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 from pyspark.sql import SparkSession
 
-from teacup.base.files import sync_plan
+from teacup.base.fields import local_folder
+from teacup.base.files import sync, write
 from teacup.spark.errors import CheckpointInterrupted
 
 _STREAMING = "org.apache.spark.sql.execution.streaming"
+_VERSION, _COMMIT = "v1", '{"nextBatchWatermarkMs":0}'
 _METADATA = '{"batchWatermarkMs":0,"batchTimestampMs":0,"conf":{}}'
 """What Spark would note of a query without watermarks or changed settings."""
 
@@ -33,6 +37,7 @@ class BatchLog:
 
     def __init__(self, spark: SparkSession, checkpoint: str) -> None:
         """Creates what is missing. Raises py4j's errors."""
+        self._folder = local_folder(checkpoint)
         self._checkpoint, self._keeps = checkpoint, int(spark.conf.get("spark.sql.streaming.minBatchesToRetain"))  # type: ignore[arg-type]
         jvm, session = spark.sparkContext._jvm, spark._jsparkSession
         assert jvm is not None
@@ -42,6 +47,9 @@ class BatchLog:
         if known.read(path, hadoop).isEmpty():
             known.write(known(str(uuid.uuid4())), path, hadoop)
         self._made = streaming
+        if self._folder is not None:
+            for path in (self._folder / "metadata", self._folder):
+                sync(path)
         self._offsets = streaming.checkpointing.OffsetSeqLog(session, f"{checkpoint}/offsets", False)
         self._commits = streaming.checkpointing.CommitLog(session, f"{checkpoint}/commits", False)
 
@@ -71,14 +79,18 @@ class BatchLog:
 
     def plan(self, number: int, end: Mapping[str, Any]) -> None:
         """Notes the end of a batch; on this machine's disk before this returns."""
-        offset = self._made.runtime.SerializedOffset(json.dumps(end))
-        ends = self._jvm.PythonUtils.toSeq([offset])
+        text = json.dumps(end)
+        if self._folder is not None:
+            return self._write(self._folder / "offsets", number, _METADATA, text)
+        ends = self._jvm.PythonUtils.toSeq([self._made.runtime.SerializedOffset(text)])
         self._add(self._offsets, number, self._made.checkpointing.OffsetSeq.fill(self._jvm.scala.Some(_METADATA), ends))
-        sync_plan(self._checkpoint, number)
 
     def commit(self, number: int) -> None:
         """Notes that a batch is done, and now and then forgets old ones: that lists all."""
-        self._add(self._commits, number, self._made.checkpointing.CommitMetadata(0))
+        if self._folder is not None:
+            self._write(self._folder / "commits", number, _COMMIT)
+        else:
+            self._add(self._commits, number, self._made.checkpointing.CommitMetadata(0))
         if number % FORGETS_EVERY == 0:
             for log in (self._offsets, self._commits):
                 log.purge(number - self._keeps + 1)
@@ -87,6 +99,15 @@ class BatchLog:
         newest = log.getLatestBatchId()
         return -1 if newest.isEmpty() else int(newest.get())
 
+    def _write(self, folder: Path, number: int, *lines: str) -> None:
+        path = folder / str(number)
+        if path.exists():
+            raise self._taken(number)
+        write(path, "\n".join((_VERSION, *lines)).encode())
+
     def _add(self, log: Any, number: int, content: Any) -> None:
         if not log.add(number, content):
-            raise CheckpointInterrupted(f"{self._checkpoint}: another process has written batch {number}")
+            raise self._taken(number)
+
+    def _taken(self, number: int) -> CheckpointInterrupted:
+        return CheckpointInterrupted(f"{self._checkpoint}: another process has written batch {number}")

@@ -136,7 +136,7 @@ def test_a_busy_job_beside_a_lookup_join_its_feeder_and_idle_ones(mixed: Mixed, 
             process.until(through(*mixed.judged), "each has written its rows")
             with mixed.load():
                 mixed.refused()
-                process.until(lambda: "refuses: ended" in ready(process)[1], "the one that is refused a record ends")
+                process.until(lambda: "refuses: failed" in ready(process)[1], "the one that is refused a record ends")
                 mixed.lookup.feed()
                 mixed.dedup.feed()
                 process.until(through(mixed.lookup, mixed.dedup), "the others go on beside the busy one")
