@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from teacup.base.errors import ExitCode
-from tests.deploy.jobs.filling import fill
+from tests.deploy.jobs.filling import START_MS, fill
 from tests.support.jobprocess import JobProcess, forget_last_commit, records
 from tests.support.provenance import left_of
 
@@ -32,6 +32,22 @@ def test_select_writes_what_its_expressions_say(kafka, job, here):
     assert {r["headers"]["what's"] for r in out} <= {"matched", "unmatched"}
     assert all(r["key"].startswith(b"k") and "teacup" in r["headers"] for r in out)
     assert all(b"}r" in r["value"] for r in out if r["headers"]["what's"] == "matched")
+
+
+def test_a_job_goes_on_with_select_and_without(kafka, job, here):
+    """With it Structured Streaming carries out the batches, and goes on in the same checkpoint. A batch that either has
+    delivered, and not committed, runs again under the other, and writes nothing twice."""
+    content, made = job(), 0
+    selected = {"key": "key", "value": "left_value", "headers": {"what": "outcome"}}
+    for number, select in enumerate((None, selected, None, selected)):
+        left, _ = fill(kafka, content, 40, START_MS + number * 1_000_000)
+        made += len(left)
+        content["output"] = {"topic": content["output"]["topic"], **({} if select is None else {"select": select})}
+
+        assert here.run(content).code == ExitCode.DONE
+
+        assert len(records(kafka, content["output"]["topic"])) == made
+        forget_last_commit(Path(content["checkpoint"]))
 
 
 @pytest.mark.slow
