@@ -207,21 +207,22 @@ class BrokerLog:
 
     def _ends_of(self, *logs: BrokerLog) -> dict[str, dict[int, Ends]]:
         """Returns the ends of topics of the same brokers, by topic."""
-        # This order guarantees start <= stable <= high, although the log grows between the calls.
+        # The log grows between the calls. In this order, a record that is written meanwhile does not look like one that
+        # an open transaction hides: such a partition would prove nothing about what comes later.
         starts = self._of_all(logs, OffsetSpec.earliest())
-        stables = self._of_all(logs, OffsetSpec.latest(), IsolationLevel.READ_COMMITTED)
         highs = self._of_all(logs, OffsetSpec.latest())
+        stables = self._of_all(logs, OffsetSpec.latest(), IsolationLevel.READ_COMMITTED)
         return {
             topic: {
                 p: Ends(
-                    start=min(starts[topic][p].offset, stables[topic][p].offset),
-                    stable=stables[topic][p].offset,
-                    high=high.offset,
-                    epoch=high.leader_epoch,
+                    start=min(starts[topic][p].offset, stable.offset),
+                    stable=stable.offset,
+                    high=max(highs[topic][p].offset, stable.offset),
+                    epoch=stable.leader_epoch,
                 )
-                for p, high in by_partition.items()
+                for p, stable in by_partition.items()
             }
-            for topic, by_partition in highs.items()
+            for topic, by_partition in stables.items()
         }
 
     def _by_index(self, queries: Mapping[int, TimeQuery], ceiling_ms: int) -> dict[int, TimeAnswer]:

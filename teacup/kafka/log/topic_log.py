@@ -23,7 +23,8 @@ class Ends:
 
     start   the first offset that retention has kept
     stable  the last stable offset: where a `read_committed` reader stops
-    high    the high watermark; records in [stable, high) belong to open transactions
+    high    the high watermark just before, or `stable` if that is above; records in [stable, high) belong to open
+            transactions
     epoch   the leader epoch: a number that rises with each change of the partition's leader; None if the broker does
             not report it
     """

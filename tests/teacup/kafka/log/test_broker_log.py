@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import random
+import threading
 from concurrent.futures import Future
 from dataclasses import dataclass
 from typing import Any
@@ -382,3 +383,33 @@ def test_every_answer_agrees_with_the_brute_force(histories: Histories, data: st
             assert not skipped or skipped[-1] < answer.time_ms
             here = [at for offset, at in records if offset == answer.offset]
             assert not answer.reached or here[0] >= answer.time_ms
+
+
+def test_a_record_that_comes_while_ends_are_listed_is_not_taken_for_a_hidden_one(
+    kafka: dict[str, str], topic_factory: TopicFactory
+) -> None:
+    """A partition that is written to all the time would prove nothing about what comes later."""
+    topic, ended = topic_factory(16), threading.Event()
+    writer = open_writer(kafka)
+
+    def again() -> None:
+        while not ended.is_set():
+            for partition in range(16):
+                writer.write(topic, None, [b"{}"], timestamps=[BASE_MS], partitions=[partition])
+            writer.flush()
+
+    writing = threading.Thread(target=again)
+    writing.start()
+    log = BrokerLog(topic, kafka)
+    try:
+        wait_until(lambda: all(ends.stable for ends in log.ends().values()))
+        before = sum(ends.stable for ends in log.ends().values())
+        listed = [ends for _ in range(30) for ends in log.ends().values()]
+        grown = sum(ends.stable for ends in log.ends().values()) - before
+    finally:
+        ended.set()
+        writing.join()
+        log.close()
+
+    assert grown > 16, "nothing was written meanwhile"
+    assert all(ends.settled and ends.start <= ends.stable for ends in listed)
