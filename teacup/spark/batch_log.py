@@ -42,6 +42,9 @@ class BatchLog:
         jvm, session = spark.sparkContext._jvm, spark._jsparkSession
         assert jvm is not None
         self._jvm, streaming = jvm, jvm.org.apache.spark.sql.execution.streaming
+        # Each creates its folder, and so the checkpoint's.
+        self._offsets = streaming.checkpointing.OffsetSeqLog(session, f"{checkpoint}/offsets", False)
+        self._commits = streaming.checkpointing.CommitLog(session, f"{checkpoint}/commits", False)
         path, hadoop = jvm.org.apache.hadoop.fs.Path(checkpoint, "metadata"), session.sessionState().newHadoopConf()
         known = streaming.runtime.StreamMetadata
         if known.read(path, hadoop).isEmpty():
@@ -50,8 +53,6 @@ class BatchLog:
         if self._folder is not None:
             for path in (self._folder / "metadata", self._folder):
                 sync(path)
-        self._offsets = streaming.checkpointing.OffsetSeqLog(session, f"{checkpoint}/offsets", False)
-        self._commits = streaming.checkpointing.CommitLog(session, f"{checkpoint}/commits", False)
 
     def newest(self) -> tuple[int, bool]:
         """Returns the number of the newest planned batch, -1 if there is none, and whether it is committed.

@@ -1,4 +1,4 @@
-"""The Spark edge of the feeder: a streaming source that feeds while reading. Its offsets are batches (`Fed`).
+"""The Spark edge of the feeder: a reader that feeds while reading. Its offsets are batches (`Fed`).
 
     latestOffset   Plans the next batch from what Kafka holds, for the pinned store. Before the first batch is logged,
                    the store learns from which time on it is fed (`retained_from`).
@@ -19,7 +19,6 @@ from dataclasses import replace
 from typing import Any
 
 import msgspec
-from pyspark.sql.datasource import DataSource
 
 from datadelay.positions.group import note_of_store
 from joins.errors import CallRefused, ClockBehind, NoRetention, StoreUnreachable
@@ -35,8 +34,7 @@ from teacup.kafka.log.groups import GroupOffsets
 from teacup.kafka.log.losses import epochs_of
 from teacup.kafka.log.time_search import TimeFound, block_size, left_behind, look_back
 from teacup.kafka.log.topic_log import Ends, TimeQuery, TopicLog
-from teacup.spark.jvm_errors import SUMMARY_SCHEMA
-from teacup.spark.stream_reader import ReaderControl, StreamReader, pickled, stream_source
+from teacup.spark.stream_reader import ReaderControl, StreamReader, pickled
 from teacup.storage.client import StorageClient
 from teacup.storage.codecs.json import NamespaceBody
 from teacup.storage.errors import AnswerNotUnderstood
@@ -46,11 +44,6 @@ log = logging.getLogger("teacup.joins.lookup.feed.source")
 
 STORE_LOOK_EVERY_S = 1.0
 ONE_TRY_S = 2.0
-
-
-def feed_source(spec: FeedSpec, control: ReaderControl) -> type[DataSource]:
-    """Returns the data source class of one feeder; its rows are summaries."""
-    return stream_source("feeder", spec.name, SUMMARY_SCHEMA, lambda: FeedReader(spec, control))
 
 
 class FeedReader(StreamReader):

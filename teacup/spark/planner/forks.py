@@ -23,7 +23,7 @@ import sys
 _RUNNER = "pyspark.sql.streaming.python_streaming_source_runner"
 _NEEDED = (
     *(_RUNNER, "pyspark.worker_util", "pyspark.cloudpickle"),
-    *("joins.plan.source", "joins.streaming", "dedup.topic.source", "joins.lookup.feed.source"),
+    *("joins.plan.source", "joins.streaming"),
 )
 _SCRIPT = """#!/bin/sh
 # Starts what Spark asks Python for; planners are forked: see teacup/spark/planner/forks.py

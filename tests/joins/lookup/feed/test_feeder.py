@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
@@ -13,7 +13,7 @@ import pytest
 from pyspark.sql.streaming.datasource import ReadAllAvailable
 
 from joins.errors import StoreWiped
-from joins.lookup.feed.source import FeedReader, feed_source
+from joins.lookup.feed.source import FeedReader
 from joins.lookup.feed.spec import Fed, FeedSpec, FeedStorage
 from joins.lookup.feed.stage import FeedSummary
 from joins.spec import Side
@@ -21,13 +21,13 @@ from teacup.base.clock import ClockReading, Trust, WallClock
 from teacup.base.now import wall_ms
 from teacup.kafka.log.broker_log import BrokerLog
 from teacup.kafka.log.groups import GroupOffsets
+from teacup.spark.batch_loop import BatchLoop
 from teacup.spark.jvm_errors import TaskEnded, summaries_in
 from teacup.spark.stream_reader import ReaderControl
 from tests.support.feeding import Feeding, stored
 from tests.support.jobprocess import records
 from tests.support.morepartitions import add_partitions
 from tests.support.provenance import right_of
-from tests.support.queries import run_to_its_end
 from tests.support.sparkjoin import Put, produce
 from tests.support.storage_process import TOKEN, server_here
 from tests.support.waiting import wait_until
@@ -61,20 +61,12 @@ def spec(kafka: dict[str, str], topic_factory: Any, storage: str, request: pytes
 def run(spark: Any, spec: FeedSpec, checkpoint: Path) -> list[FeedSummary]:
     """Feed everything there is through Spark; returns the summaries of all tasks, or raises `TaskEnded`."""
     found: list[Any] = []
-    source = feed_source(spec, ReaderControl(commit_group=spec.name))
-    spark.dataSource.register(source)
 
-    def take(frame: Any, _: int) -> None:
-        found.extend(frame.collect())
+    def take(batch: Callable[[], list[Any]], tasks: int, number: int) -> None:
+        found.extend(batch())
 
-    writer = (
-        spark.readStream.format(source.name())
-        .load()
-        .writeStream.foreachBatch(take)
-        .option("checkpointLocation", str(checkpoint))
-        .trigger(availableNow=True)
-    )
-    run_to_its_end(writer.start)
+    reader = FeedReader(spec, ReaderControl(commit_group=spec.name))
+    assert BatchLoop(spark, spec.name, str(checkpoint), reader, take, None).start().awaitTermination(240)
     return summaries_in(found, FeedSummary)
 
 
