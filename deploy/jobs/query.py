@@ -93,8 +93,8 @@ def summaries_of(frame: DataFrame, kind: type[S], nothing_planned: Callable[[], 
     nothing was planned. Raises `TaskEnded` if a task reports why the job must end.
     """
     rows = [(row.summary, row.failure) for row in frame.collect()]
-    expected = 0 if rows or not frame.rdd.getNumPartitions() or nothing_planned() else frame.rdd.getNumPartitions()
-    return reported(rows, expected, kind)
+    tasks = 0 if rows else frame.rdd.getNumPartitions()
+    return reported(rows, 0 if tasks and nothing_planned() else tasks, kind)
 
 
 def reported(rows: Sequence[tuple[str | None, str | None]], tasks: int, kind: type[S]) -> list[S]:

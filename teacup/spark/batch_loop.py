@@ -145,9 +145,8 @@ class BatchLoop:
         """Returns what each Spark task gets, and where it should run."""
         tasks, size = self._reader.tasks(end), self._reader.together(end)
         keys = self._reader.task_keys(end, len(tasks))
-        self._places = placed(
-            {**dict.fromkeys(self._places), **dict.fromkeys(keys)}, self._executors.now(), self._places
-        )
+        assert len(keys) == len(tasks), "a task without a key would not run"
+        self._places = placed([*self._places, *keys], self._executors.now(), self._places)
         groups = grouped([self._places.get(key) for key in keys], size)
         of_place = Counter(place for place, _ in groups)
         return [
