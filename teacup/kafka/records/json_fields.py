@@ -6,6 +6,7 @@ r"""Fields of JSON values, a whole batch in one query: event time, parts of the 
            "7"                          7         a string is its text
            7                            7         an integer is its decimal digits, however many: the same key as "7"
            7.0   7e0   0.7e1            7         a number that is whole, below 2^53
+           -0                           0
            true                         true      as the text "true"
            null, or no such field                 null
            7.5   1e-400  1e300 [7]   {"a":7}      odd: not usable as a key

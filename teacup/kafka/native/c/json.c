@@ -230,7 +230,9 @@ static int holds(const search *field, const words *texts) {
                 at++, to--;
                 if (memchr(at, '\\', (size_t)(to - at))) return UNSURE;
         } else if (*at != 't' && *at != 'f') {
-                for (const char *digit = at + (*at == '-'); digit < to; digit++)
+                const char *digit = at + (*at == '-');
+                if (digit > at && *digit == '0') return UNSURE; /* -0 is 0 */
+                for (; digit < to; digit++)
                         if (!is_digit(*digit)) return UNSURE;
         }
         for (int64_t number = 0; number < texts->count; number++)
