@@ -1,7 +1,8 @@
 """A configuration file, read and validated: `Document.read(path).as_model(Keys)`.
 
     a YAML file   stricter than YAML: a duplicate key is refused, where YAML would silently take the second one; a time
-                  stays text, where YAML would drop its zone
+                  stays text, where YAML would drop its zone, and so do `on`, `no`, `010` and `12:30`, which YAML 1.1
+                  reads as true, false, 8 and 750
     include       other files below this one (`teacup.base.config.included`); a message names the file of a value
     ${NAME}       and `${NAME:-default}`: from the environment, so that no file contains secrets
     ${file:PATH}  the content of a file (`teacup.base.config.secret_files`); relative to the file that names it
@@ -37,6 +38,11 @@ from teacup.base.fields import is_secret
 _VARIABLE = re.compile(r"\$\{([A-Za-z_][A-Za-z0-9_]*)(?::-([^}]*))?\}")
 _REPLACED = re.compile(f"{FORM.pattern}|{_VARIABLE.pattern}")
 _TIMESTAMP = "tag:yaml.org,2002:timestamp"
+_PLAIN = {
+    "tag:yaml.org,2002:bool": re.compile("(?:true|True|TRUE|false|False|FALSE)$"),
+    "tag:yaml.org,2002:int": re.compile("[-+]?(?:0|[1-9][0-9_]*|0x[0-9a-fA-F_]+)$"),
+}
+"""What is true or false, and what is an integer, as in YAML 1.2."""
 
 ModelOf = Callable[[Mapping[str, Any]], type[BaseModel] | None]
 """The model of a document, by its content; None if it has none."""
@@ -197,7 +203,7 @@ class _StrictLoader(yaml.SafeLoader):
 
 
 _StrictLoader.yaml_implicit_resolvers = {
-    first: [(tag, regexp) for tag, regexp in resolvers if tag != _TIMESTAMP]
+    first: [(tag, _PLAIN.get(tag, regexp)) for tag, regexp in resolvers if tag != _TIMESTAMP]
     for first, resolvers in yaml.SafeLoader.yaml_implicit_resolvers.items()
 }
 

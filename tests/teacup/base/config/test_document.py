@@ -76,3 +76,13 @@ def test_a_file_that_is_not_there_is_named(tmp_path: Path) -> None:
     """The path, and that it cannot be read."""
     with pytest.raises(SettingsInvalid, match=r"missing\.yaml: 1 error\n  .*No such file"):
         _settings(tmp_path / "missing.yaml", {})
+
+
+def test_words_and_numbers_of_yaml_1_1_stay_texts(tmp_path: Path) -> None:
+    """A country `no` is not false, and a code `010` is not 8: a filter by them would take other records."""
+    texts = ["no", "on", "Yes", "off", "y", "010", "12:30", "-07", "0b1", "0o7"]
+    path = _file(tmp_path, f"texts: [{', '.join(texts)}]\nothers: [true, FALSE, 10, -7, 0, 0x1f, 1_000, 1.5, null]\n")
+
+    settings = _settings(path, {})
+
+    assert settings == {"texts": texts, "others": [True, False, 10, -7, 0, 31, 1000, 1.5, None]}
