@@ -183,7 +183,8 @@ class Side(DurationArgs):
     time         "kafka": the record's timestamp; otherwise a JSON path into the value (`$.event.time`), or
                  "header:NAME", where a number since the epoch is, or an ISO-8601 text
     time_unit    the unit of that number: "ms", "s" or "us"
-    time_zone    of texts without a zone: "UTC", or an IANA name; None: such a record is a dead letter
+    time_zone    of texts without a zone, also in columns of `value_schema`: "UTC", or an IANA name; None: a record
+                 whose time has none is a dead letter
     disorder_ms  how far a record's time may lie below the largest time before it in its partition
     tombstones   what happens to records without a value, which change data capture writes for deletes: "skip" (counted,
                  no row), "dead_letter", "delete" (right is a table that changes, and has no value from then

@@ -252,8 +252,8 @@ class SideKeys(Keys):
     )
     time_unit: TimeUnit = of(Side).time_unit("what a number under `time` counts since the epoch: `ms`, `s` or `us`")
     time_zone: TimeZone | None = of(Side).time_zone(
-        "zone of texts under `time` that have none: `UTC`, or a name of the IANA database (`Europe/Berlin`); null: "
-        "such a record is a dead letter (`no_zone`)"
+        "zone of texts that have none, under `time` and as TIMESTAMP of `schema`: `UTC`, or an IANA name as "
+        "`Europe/Berlin`; null: a record with such a time is a dead letter (`no_zone`)"
     )
     disorder_ms: Duration = of(Side).disorder_ms(
         "how far below the largest time before it in its partition a record's time may lie; records beyond it are late"

@@ -32,6 +32,12 @@ if TYPE_CHECKING:
 
 PARTS = ("key", "value", "headers")
 
+_TO_JSON = {
+    "ignoreNullFields": "false",
+    "timestampFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSSXXX",  # Spark's own cuts off microseconds
+    "timestampNTZFormat": "yyyy-MM-dd'T'HH:mm:ss.SSSSSS",
+}
+
 
 class SelectRefused(SessionRefused):
     """Expressions that Spark refuses; each of `problems` is a line, `where: what`."""
@@ -94,7 +100,8 @@ def _value(select: Select) -> str:
     if isinstance(select.value, str):
         return select.value
     fields = ", ".join(f"{_literal(name)}, ({expression})" for name, expression in select.value.items())
-    return f"to_json(named_struct({fields}), map('ignoreNullFields', 'false'))"
+    options = ", ".join(f"{_literal(name)}, {_literal(value)}" for name, value in _TO_JSON.items())
+    return f"to_json(named_struct({fields}), map({options}))"
 
 
 def _problems(frame: DataFrame, select: Select, added: Mapping[str, str]) -> Iterator[str]:

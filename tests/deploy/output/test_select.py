@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from pathlib import Path
 
@@ -81,6 +82,18 @@ def test_strings_binary_and_null_are_written(spark):
         ("what", b"matched"),
         ("none", None),
     ]
+
+
+def test_times_are_written_to_the_microsecond(spark):
+    """In JSON; also inside of others, and without a zone."""
+    at = "timestamp'2026-11-27T10:00:00.123456Z'"
+    fields = {"at": at, "all": f"array({at})", "local": "timestamp_ntz'2026-11-27T10:00:00.000001'"}
+    frame = spark.createDataFrame([(b"k", b"v", "matched", 1, 2)], SCHEMA)
+
+    (row,) = with_selected(frame, Select(key="key", value=fields), {}).collect()
+
+    written = "2026-11-27T10:00:00.123456Z"
+    assert json.loads(row.out_value.v) == {"at": written, "all": [written], "local": "2026-11-27T10:00:00.000001"}
 
 
 def test_a_trace_is_passed_on_and_linked_as_the_page_for_operators_says(spark):
