@@ -23,8 +23,9 @@ from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
-from pyspark import RDD, InheritableThread, SparkContext, cloudpickle
-from pyspark.serializers import NoOpSerializer
+from pyspark import InheritableThread, SparkContext, cloudpickle
+from pyspark.core.rdd import _wrap_function
+from pyspark.serializers import CPickleSerializer, NoOpSerializer
 from pyspark.sql import SparkSession
 
 from teacup.base.logs import of_job
@@ -67,6 +68,7 @@ class BatchLoop:
         self._context, self._name, self._reader, self._finish = spark.sparkContext, name, reader, finish
         self._every_s = None if every_ms is None else every_ms / 1000
         self._log = BatchLog(spark, checkpoint)
+        self._jobs = PlacedJobs(self._context, partial(reports, name, reader.stage))
         self.group = str(uuid.uuid4())
         self.newest: Mapping[str, Any] = {}
         self.in_progress = False
@@ -155,24 +157,38 @@ class BatchLoop:
         ]
 
     def _rows(self, shares: Sequence[tuple[SparkTask, list[str]]]) -> list[Row]:
-        if not shares:
-            return []
-        run = partial(reports, self._name, self._reader.stage)
-        found: list[Row] = tickets_rdd(self._context, shares).mapPartitions(run).collect()
-        return found
+        return self._jobs.run(shares) if shares else []
 
 
-def tickets_rdd(context: SparkContext, shares: Iterable[tuple[object, list[str]]]) -> RDD[bytes]:
-    """Makes an RDD with a partition for each share, pickled; and the places where Spark should read it."""
-    jvm = context._jvm
-    assert jvm is not None
-    items = [
-        jvm.scala.Tuple2(bytes(cloudpickle.dumps(share)), jvm.PythonUtils.toSeq(places))  # type: ignore[no-untyped-call]
-        for share, places in shares
-    ]
-    tag = jvm.scala.reflect.ClassTag.apply(jvm.java.lang.Class.forName("[B"))
-    made = context._jsc.sc().makeRDD(jvm.PythonUtils.toSeq(items), tag)
-    return RDD(jvm.org.apache.spark.api.java.JavaRDD.fromRDD(made, tag), context, NoOpSerializer())
+class PlacedJobs:
+    """Spark jobs of one function, whose tasks may each have a preferred place.
+
+    `RDD.mapPartitions(...).collect()` would do the same with some hundred round trips to the JVM, each time: names of
+    classes, the function and its environment, a socket for the result. Here all that stays the same is made once.
+    """
+
+    def __init__(self, context: SparkContext, function: Callable[[Iterable[bytes]], Iterable[Row]]) -> None:
+        """function: from a pickled share to its rows, on an executor."""
+        jvm = context._jvm
+        assert jvm is not None
+        self._spark, self._tuple, self._python_rdd = context._jsc.sc(), jvm.scala.Tuple2, jvm.PythonRDD
+        self._seq = jvm.PythonUtils.toSeq
+        self._bytes = jvm.scala.reflect.ClassTag.apply(jvm.java.lang.Class.forName("[B"))
+
+        def as_one(_: int, payloads: Iterable[bytes]) -> Iterable[list[Row]]:
+            yield list(function(payloads))
+
+        self._function = _wrap_function(context, as_one, NoOpSerializer(), _ROWS)
+
+    def run(self, shares: Iterable[tuple[object, list[str]]]) -> list[Row]:
+        """Runs a job with a task for each share; the places are where Spark should run it, and may be empty."""
+        items = [self._tuple(bytes(cloudpickle.dumps(share)), self._seq(places)) for share, places in shares]  # type: ignore[no-untyped-call]
+        made = self._spark.makeRDD(self._seq(items), self._bytes)
+        found = self._python_rdd(made, self._function, False, False).collect()
+        return [row for at in range(len(items)) for row in _ROWS.loads(found[at])]  # type: ignore[no-untyped-call]
+
+
+_ROWS = CPickleSerializer()
 
 
 def placed(keys: Iterable[Hashable], executors: Sequence[str], before: Mapping[Hashable, str]) -> dict[Hashable, str]:
