@@ -12,13 +12,15 @@ least the block's median as its time, and no later timely record is more than th
     partition watermark >= (largest median of a block) - disorder
 
 Blocks are counted from the checkpoint's start, regardless of batches; records that do not fill a block yet are carried
-over as the `tail`. A record counts only if its time is not later than it can have been appended: by the broker's append
-time if the topic has it, otherwise by the clock when the record was first listed. So nothing from the future proves
-anything, live or in a replay. What the side's `where` skips counts like any other record: plans are made by all times
-of a topic, and a rare kind need not wait for the clock.
+over as the `tail`. Of these, too, at most m are wrong: if there are more, the (m + 1)th largest time counts.
 
-Without a full block only the clock counts (`claim_ms`): if a partition was read to its end, the records still to come
-were not readable when the end was listed.
+A record counts only if its time is not later than it can have been appended: by the broker's append time if the topic
+has it, otherwise by the clock when the record was first listed. So nothing from the future proves anything, live or in
+a replay. What the side's `where` skips counts like any other record: plans are made by all times of a topic, and a rare
+kind need not wait for the clock.
+
+Without more than m records only the clock counts (`claim_ms`): if a partition was read to its end, the records still to
+come were not readable when the end was listed.
 """
 
 from __future__ import annotations
@@ -93,7 +95,7 @@ class RangeGate:
         if not partition_range.records:
             watermark_ms = max(partition_range.watermark_ms, partition_range.claim_ms)
             return RangeFacts(partition_range.end, watermark_ms, partition_range.tail, held_ms=partition_range.held_ms)
-        proved_ms = (self._seen or self._gone).proved_ms
+        proved_ms = (self._seen or self._gone).reached_ms
         shown_ms = proved_ms - self.disorder_ms if proved_ms > UNKNOWN else UNKNOWN
         claim_ms = UNKNOWN if self._stopped else partition_range.claim_ms
         unread_ms = min(self._smallest_held_ms, max(shown_ms, claim_ms))
@@ -142,6 +144,14 @@ class WatermarkTracker:
     def carried(cls, outliers: int, tail: Sequence[int]) -> WatermarkTracker:
         """Continues after the times left over from an earlier batch (`carries`)."""
         return cls(outliers, np.cumsum(np.array(tail, dtype=np.int64)))
+
+    @property
+    def reached_ms(self) -> int:
+        """Returns the time that a correct record has surely reached: the largest of all blocks, or of the tail."""
+        if len(self.tail) <= self.outliers:
+            return self.proved_ms
+        place = len(self.tail) - self.outliers - 1
+        return max(self.proved_ms, int(np.partition(self.tail, place)[place]))
 
     @property
     def carries(self) -> tuple[int, ...]:

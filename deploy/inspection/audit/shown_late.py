@@ -18,14 +18,18 @@ class ShownLate:
     """Sees one right partition in offset order, and tells which of its records may have been late.
 
     Records prove a time in blocks of 2 * outliers + 1, of which the median counts. Where blocks begin depends on the
-    run, so every sequence of that many records is taken for one. A record that none of them contradicts was not late,
+    run, so every sequence of that many records is taken for one; fewer prove no more than the block that ends with
+    them. At the log's start it is filled up with early times. A record that none of them contradicts was not late,
     however the run went, unless it became readable later than `producer_delay`.
     """
 
     outliers: int
     disorder_ms: int
-    _tail: I64 = field(default_factory=lambda: np.empty(0, np.int64))
+    _tail: I64 = field(init=False)
     _proved_ms: int = EARLIEST_MS
+
+    def __post_init__(self) -> None:
+        self._tail = np.full(2 * self.outliers, EARLIEST_MS)
 
     def see(self, times: I64) -> npt.NDArray[np.bool_]:
         """Returns which of the next valid records may have been late."""
@@ -34,15 +38,14 @@ class ShownLate:
         block = 2 * self.outliers + 1
         whole = np.concatenate([self._tail, times])
         before = len(self._tail)
-        self._tail = whole[max(len(whole) - block + 1, 0) :] if block > 1 else whole[:0]
+        self._tail = whole[len(whole) - block + 1 :]
         largest = max(int(whole.max()), self._proved_ms)
         if largest - int(times.min()) <= self.disorder_ms:
             self._note(whole, block)
             return np.zeros(len(times), np.bool_)
         proved = np.full(len(whole) + 1, EARLIEST_MS, np.int64)
-        if len(whole) >= block:
-            medians = pl.Series(whole).rolling_median(block).to_numpy()[block - 1 :].astype(np.int64)
-            proved[block:] = np.maximum.accumulate(medians)
+        medians = pl.Series(whole).rolling_median(block).to_numpy()[block - 1 :].astype(np.int64)
+        proved[block:] = np.maximum.accumulate(medians)
         proved = np.maximum(proved, self._proved_ms)
         self._proved_ms = int(proved[-1])
         found: npt.NDArray[np.bool_] = times < proved[before:-1] - self.disorder_ms
@@ -50,7 +53,5 @@ class ShownLate:
 
     def _note(self, whole: I64, block: int) -> None:
         """Keeps the largest median; at this point it can only matter for later records."""
-        if len(whole) < block:
-            return
         medians = pl.Series(whole).rolling_median(block)
         self._proved_ms = max(self._proved_ms, int(medians.max()))  # type: ignore[arg-type]

@@ -63,7 +63,7 @@ def passed(spec: JoinSpec, looks: Sequence[Look], looked_ms: int) -> Passed:
     for look, following in pairs:
         if _was_at_rest(look, following):
             looked_ms = following.listed_ms
-    return Passed(tracker.proved_ms, looked_ms)
+    return Passed(tracker.reached_ms, looked_ms)
 
 
 def remedy(spec: JoinSpec, left_ms: int, known: Passed, read_ms: int | None = None) -> Mapping[str, int]:

@@ -31,6 +31,22 @@ def test_the_median_of_a_full_block_is_what_it_proves():
     assert seen(1, [5, 99]).proved_ms == UNKNOWN
 
 
+def test_more_records_than_can_be_wrong_prove_what_one_of_them_has_reached():
+    """Before they fill a block; as many as can be wrong prove nothing."""
+    assert seen(1, [5, 99]).reached_ms == 5
+    assert seen(1, [5, 9, 7, 88, 90]).reached_ms == 88
+    assert seen(1, [99]).reached_ms == UNKNOWN
+    assert seen(2, [7, 99, 98]).reached_ms == 7
+
+
+@given(OUTLIERS, TIMES)
+def test_what_is_reached_never_goes_back(outliers, times):
+    """A block has reached what its beginning has."""
+    reached = [seen(outliers, times[:end]).reached_ms for end in range(len(times) + 1)]
+
+    assert reached == sorted(reached)
+
+
 def test_without_outliers_each_record_proves_by_itself():
     """And nothing is carried along."""
     tracker = seen(0, [5, 9, 7])
@@ -65,7 +81,7 @@ def test_a_few_wrong_times_never_prove_more_than_the_others(outliers, true, data
         for place in data.draw(st.sets(st.sampled_from(places), max_size=outliers)):
             times[place] = data.draw(st.sampled_from((60, 10**9, 2**60)))
 
-    proved_ms = seen(outliers, times).proved_ms
+    proved_ms = seen(outliers, times).reached_ms
 
     timely = [t for t, was in zip(times, true, strict=True) if t == was]
     assert proved_ms <= max(timely, default=UNKNOWN)

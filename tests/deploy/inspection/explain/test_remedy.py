@@ -30,7 +30,7 @@ def followed(spec: JoinSpec, batches: list[tuple[int, list[int], bool]]) -> list
         read = np.array(times, dtype=np.int64)
         looks.append(Look(listed_ms, PartitionRange(at, at + len(times), claim_ms, watermark_ms, tail), [read]))
         tracker.see(read)
-        proved_ms = tracker.proved_ms - spec.right.disorder_ms if tracker.proved_ms > UNKNOWN else UNKNOWN
+        proved_ms = tracker.reached_ms - spec.right.disorder_ms if tracker.reached_ms > UNKNOWN else UNKNOWN
         watermark_ms, at = max(watermark_ms, proved_ms, claim_ms), at + len(times)
     return looks
 
