@@ -4,6 +4,9 @@ A plan says how far to read; the task that reads the records finds which of them
 search of the log may be wrong: then a batch only reads too little or too much. Everything worth reading is read in the
 end, because every planned range makes at least one more record known.
 
+Where there is little to read, all of it is read: looking for where to stop would take longer. Of each side one
+partition is looked at nevertheless, as most records are ahead of a clock that is behind.
+
 Where both sides together have more to read than the batch's share of records, right is read up to a target time H, and
 left as far as that lets it go. H is searched for (`TargetSearch`): the largest target that keeps within the share.
 """
@@ -23,6 +26,8 @@ from teacup.base.times import LATEST_MS
 
 SHARE_MET = 0.6  # the search ends at a target that fills this fraction of the share
 SEARCH_ROUNDS = 5
+FEW = 4_000
+"""So many records of a bucket are read and parsed sooner than the brokers say where times begin."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +65,10 @@ class BucketPlanner:
     def plan(self) -> Asking[BucketPlan]:
         """Plans how far each partition is read."""
         spec, bucket, end_offsets = self.spec, self.bucket, self.end_offsets
+        if self._reads_all:
+            left, right = yield from look(spec, bucket, end_offsets, "left", "right", sample=True)
+            if not any(newest is None or self._is_ahead(newest) for s in (left, right) for newest in s.newest.values()):
+                return (yield from self._read_all(left, right))
         left, right = yield from look(spec, bucket, end_offsets, "left", "right")
         cap = min(latest_right(spec.right, self._reach_of_left(left)) + right.disorder_ms, LATEST_MS)
         target = cap
@@ -79,6 +88,28 @@ class BucketPlanner:
         bucket = replace(self.bucket, outside_ms=max(outside_ms, self.bucket.watermark_ms))
         planned = yield from self._admit_left(bucket, {}, left, self.share, may_give_up=True)
         return self._suspecting(planned, left)
+
+    @property
+    def _reads_all(self) -> bool:
+        """Returns whether it is not worth looking for where to stop.
+
+        `max_wait` counts from when right was last seen to advance, `complete` ends by the newest records, and left that
+        is held bounds right by its own.
+        """
+        spec, unread = self.spec, self.end_offsets.unread(self.bucket)
+        follows = spec.idle is Idle.ADVANCE and any(self.end_offsets.left[p].settled for p in self.bucket.left)
+        return 0 < unread <= min(FEW, self.share) and follows and spec.right.max_wait_ms is None and not spec.complete
+
+    def _read_all(self, left: Readable, right: Readable) -> Asking[BucketPlan]:
+        """Plans all that is unread, but no left record that is known to wait for more of right than there is."""
+        bucket = self.bucket
+        expected = yield from read_right(right, bucket.right, LATEST_MS, self.share)
+        bucket = replace(bucket, right={p: e.partition_range for p, e in expected.items()})
+        watermark_ms = right_watermark((e.watermark_ms for e in expected.values()), bucket.watermark_ms)
+        limit = left_limit(self.spec, bucket.known_watermark_ms, watermark_ms)
+        until_ms = LATEST_MS if any(r.records for r in bucket.right.values()) else limit.limit_ms
+        after = yield from read_left(left, bucket.left, until_ms, self.share, search=False)
+        return self._planned(bucket, after, expected, watermark_ms)
 
     def _read_to(self, left: Readable, right: Readable, target: int) -> Asking[BucketPlan]:
         """Plans for a target: right up to it, then left up to where right's watermark is expected to admit it."""
@@ -103,13 +134,18 @@ class BucketPlanner:
             bucket = replace(bucket, give_up_ms=give_up(spec.right, now_ms, max(moved_ms, self.waiting_since_ms)))
         limit = left_limit(spec, bucket.known_watermark_ms, watermark_ms, bucket.give_up_ms)
         after = yield from read_left(left, bucket.left, limit.limit_ms, share)
+        return self._planned(bucket, after, right, watermark_ms)
+
+    def _planned(
+        self, bucket: Bucket, left: Mapping[int, Expected], right: Mapping[int, Expected], watermark_ms: int
+    ) -> BucketPlan:
         return BucketPlan(
-            replace(bucket, left={p: e.partition_range for p, e in after.items()}),
+            replace(bucket, left={p: e.partition_range for p, e in left.items()}),
             BucketFacts(
-                left={p: _facts(e) for p, e in after.items()},
+                left={p: _facts(e) for p, e in left.items()},
                 right={p: _facts(e) for p, e in right.items()},
                 watermark_ms=watermark_ms,
-                expiry_ms=expiry(spec.right, (e.watermark_ms for e in after.values()), bucket.expiry_ms),
+                expiry_ms=expiry(self.spec.right, (e.watermark_ms for e in left.values()), bucket.expiry_ms),
             ),
         )
 
@@ -135,9 +171,12 @@ class BucketPlanner:
             (side.side, p)
             for side in sides
             for p, partition_range in planned.bucket.side(side.side).items()
-            if partition_range.records and ((newest := side.newest[p]) is None or newest > self.end_offsets.listed_ms)
+            if partition_range.records and ((newest := side.newest[p]) is None or self._is_ahead(newest))
         ]
         return replace(planned, ahead=frozenset(ahead)) if ahead else planned
+
+    def _is_ahead(self, time_ms: int) -> bool:
+        return time_ms > self.end_offsets.listed_ms
 
 
 def rebased(planned: Bucket, state: Bucket) -> Bucket:

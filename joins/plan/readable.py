@@ -132,7 +132,7 @@ class Readable:
     """What can be read of one side, by partition.
 
     ends        the last stable offsets
-    newest      about the time of the newest record below the end, None if there is none
+    newest      about the time of the newest record below the end, None if there is none; of those that were looked at
     claims      what the clock says about records after the end
     look_ahead  how many offsets are read beyond the record that is searched for
     """
@@ -159,22 +159,34 @@ class Expected:
     held_ms: int | None = None
 
 
-def look(spec: JoinSpec, bucket: Bucket, end_offsets: EndOffsets, *sides: str) -> Asking[list[Readable]]:
-    """Finds what can be read of these sides of a bucket, in one round of look-ups."""
+def look(
+    spec: JoinSpec, bucket: Bucket, end_offsets: EndOffsets, *sides: str, sample: bool = False
+) -> Asking[list[Readable]]:
+    """Finds what can be read of these sides of a bucket, in one round of look-ups.
+
+    sample   of each side only the partition with the most unread records is looked at
+    """
     ends = {side: {p: end_offsets.side(side)[p].stable for p in bucket.side(side)} for side in sides}
-    answers = yield Ask(newest=ends, last=ends if spec.complete else {})
+    asked = {side: _most_unread(bucket.side(side), ends[side]) for side in sides} if sample else ends
+    answers = yield Ask(newest=asked, last=ends if spec.complete else {})
     newest, finished_ms = answers.newest, _finished(spec, bucket, answers) if spec.complete else None
     return [
         Readable(
             side=side,
             disorder_ms=spec.side(side).disorder_ms,
             ends=ends[side],
-            newest={p: newest[side][p] for p in ends[side]},
+            newest={p: newest[side][p] for p in asked[side]},
             claims={p: _claim(spec, side, p, end_offsets, finished_ms) for p in ends[side]},
             look_ahead=BLOCKS_AHEAD * block_size(spec.outliers),
         )
         for side in sides
     ]
+
+
+def _most_unread(ranges: Mapping[int, PartitionRange], ends: Mapping[int, int]) -> dict[int, int]:
+    """Returns the end of the partition with the most unread records; {} if there are none."""
+    p = max(ranges, key=lambda p: ends[p] - ranges[p].end)
+    return {p: ends[p]} if ends[p] > ranges[p].end else {}
 
 
 def read_right(
@@ -201,20 +213,22 @@ def read_right(
 
 
 def read_left(
-    left: Readable, ranges: Mapping[int, PartitionRange], until_ms: int, share: int
+    left: Readable, ranges: Mapping[int, PartitionRange], until_ms: int, share: int, *, search: bool = True
 ) -> Asking[dict[int, Expected]]:
     """Plans each partition up to the first record at or above `until_ms`, and slightly further.
 
     A partition whose next record is known and may not go yet is not read.
+
+    search   False: the others are read to their end
     """
     after = {p: _left_alone(left, p, r) for p, r in ranges.items()}
     wanted = {p: r for p, r in ranges.items() if r.end < left.ends[p] and (r.held_ms is None or r.held_ms < until_ms)}
+    found: Mapping[int, TimeAnswer] = {p: TimeAnswer(r.end, until_ms, search) for p, r in wanted.items()}
     queries = {p: TimeQuery(until_ms, r.end, left.ends[p]) for p, r in wanted.items() if until_ms > UNKNOWN}
-    found: Mapping[int, TimeAnswer] = {}
-    if queries:
+    if queries and search:
         found = (yield Ask(find={left.side: queries})).find[left.side]
     for p, partition_range in wanted.items():
-        answer = found.get(p, TimeAnswer(partition_range.end, until_ms, True))
+        answer = found[p]
         if not answer.reached:
             after[p] = _to_the_end(left, p, partition_range)
             continue
@@ -241,7 +255,7 @@ def _up_to(side: Readable, p: int, partition_range: PartitionRange, end: int, wa
 
 
 def _to_the_end(side: Readable, p: int, partition_range: PartitionRange) -> Expected:
-    end, newest = max(side.ends[p], partition_range.end), side.newest[p]
+    end, newest = max(side.ends[p], partition_range.end), side.newest.get(p)
     shown = UNKNOWN if newest is None else newest - side.disorder_ms
     return Expected(
         partition_range.to(end, side.claims[p]), max(side.claims[p], shown, partition_range.watermark_ms), end

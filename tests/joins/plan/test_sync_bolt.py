@@ -7,15 +7,19 @@ from dataclasses import replace
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec import structs
 
 from datadelay.watermark import UNKNOWN, Idle
-from joins.plan.readable import BLOCKS_AHEAD
+from joins.batch.state import Bucket, PartitionRange
+from joins.plan.bucket_plan import BucketPlanner
+from joins.plan.readable import BLOCKS_AHEAD, Answers, Ask, EndOffsets
 from joins.spec import Format, Policy, Side
 from joins.testing import oracle
 from joins.testing.history import History
 from joins.testing.simulation import Simulation
 from joins.testing.strategies import histories, specs
 from teacup.kafka.log.time_search import block_size
+from teacup.kafka.log.topic_log import Ends, TimeAnswer
 from tests.joins.testing.planning import DAY_MS, batches, outcomes, simulation, steady, with_payload
 from tests.support.making import join_spec, topic
 
@@ -50,6 +54,59 @@ def test_each_of_many_buckets_has_its_share_unless_a_limit_was_given(monkeypatch
     for buckets, limit in ((1, 60), (4, 160), (10, 240)):
         assert limit <= largest(buckets) <= 1.2 * limit
     assert largest(4, max_records=20) < 60
+
+
+def planned_with(spec, left, right, *, newest_ms, listed_ms=DAY_MS, held_ms=None):
+    """The plan of a bucket of four partitions with these ends, and what it asked the log for.
+
+    newest_ms   the answer for each partition that is looked at; no search for a time finds any
+    """
+    ranges = {p: PartitionRange(0, 0) for p in range(4)}
+    held = {p: structs.replace(r, held_ms=held_ms) for p, r in ranges.items()}
+    ends = [{p: Ends(0, high, high, 0) for p, high in enumerate(side)} for side in (left, right)]
+    planner = BucketPlanner(spec, Bucket(0, held, ranges), EndOffsets(listed_ms, *ends), 100_000, UNKNOWN)
+    plan, asked = planner.plan(), []
+    try:
+        asked.append(next(plan))
+        while True:
+            newest = {side: dict.fromkeys(of, newest_ms) for side, of in asked[-1].newest.items()}
+            find = {
+                side: {p: TimeAnswer(q.hi, q.time_ms, False) for p, q in of.items()}
+                for side, of in asked[-1].find.items()
+            }
+            asked.append(plan.send(Answers(newest, {}, {}, find)))
+    except StopIteration as ended:
+        return ended.value, asked
+
+
+def test_a_little_is_read_without_looking_for_where_to_stop():
+    """However many partitions there are: one of each side is looked at, the one with the most to read."""
+    plan, asked = planned_with(join_spec(), [3, 9, 0, 4], [0, 0, 7, 2], newest_ms=DAY_MS - 5)
+
+    assert asked == [Ask(newest={"left": {1: 9}, "right": {2: 7}})]
+    assert [r.end for r in plan.bucket.left.values()] == [3, 9, 0, 4]
+    assert [r.end for r in plan.bucket.right.values()] == [0, 0, 7, 2]
+    assert not plan.ahead
+
+
+def test_left_that_is_known_to_wait_is_read_only_if_right_has_more():
+    """What right's next records prove is not known before they are read; without any the clock says whether it goes."""
+    waits = {"newest_ms": DAY_MS - 5, "held_ms": DAY_MS}
+
+    without, _ = planned_with(join_spec(), [3, 9, 0, 4], [0, 0, 0, 0], **waits)
+    with_some, _ = planned_with(join_spec(), [3, 9, 0, 4], [1, 0, 0, 0], **waits)
+
+    assert not without.bucket.reads
+    assert [r.end for r in with_some.bucket.left.values()] == [3, 9, 0, 4]
+
+
+@pytest.mark.parametrize("newest_ms", [DAY_MS + 1, None])
+def test_a_record_that_is_ahead_of_the_clock_has_all_partitions_looked_at(newest_ms):
+    """The clock may be behind: then most are."""
+    plan, asked = planned_with(join_spec(), [3, 9, 0, 4], [0, 0, 7, 2], newest_ms=newest_ms)
+
+    assert set(asked[1].newest["left"]) == set(range(4))
+    assert plan.ahead == {("left", 0), ("left", 1), ("left", 3), ("right", 2), ("right", 3)}
 
 
 def test_a_burst_of_one_millisecond_is_cut():

@@ -11,6 +11,7 @@ from msgspec import structs
 from datadelay.watermark import UNKNOWN, Idle
 from joins.batch import rules
 from joins.batch.facts import low_end
+from joins.plan import bucket_plan
 from joins.plan.log_checks import is_whole
 from joins.plan.readable import list_ends
 from joins.read import range_gate
@@ -43,11 +44,21 @@ def never_joined(simulation):
     return sorted((p, offset) for p, offset in positions if offset >= start[p])
 
 
-@given(joins_with_history(), cuts())
-def test_output_equals_the_oracle_for_any_cut_and_restart(join, steps):
-    """Any batches, any clock, any restart: every left record once, with what the brute force gives it."""
+@pytest.mark.parametrize("few", [0, bucket_plan.FEW])
+@given(join=joins_with_history(), steps=cuts())
+def test_output_equals_the_oracle_for_any_cut_and_restart(few, join, steps):
+    """Any batches, any clock, any restart: every left record once, with what the brute force gives it.
+
+    Whether plans look for where to stop, or not.
+    """
     spec, history = join
 
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(bucket_plan, "FEW", few)
+        check_output(spec, history, steps)
+
+
+def check_output(spec, history, steps):
     simulation = Simulation(history, spec).play(steps)
     run = simulation.drain()
 
