@@ -15,7 +15,7 @@ from collections.abc import Mapping
 from dataclasses import fields
 from typing import Annotated, Any, Literal, Protocol, runtime_checkable
 
-from pydantic import Discriminator, Field, Tag, model_validator
+from pydantic import BeforeValidator, Discriminator, Field, Tag, model_validator
 
 from dedup.replay_range import DedupConfig
 from dedup.restart.worker import location_problem
@@ -82,8 +82,15 @@ def _trigger_form(value: Any) -> str:
     return "<word>" if isinstance(value, str) else "<mapping>"
 
 
+def _available_now(value: str) -> str:
+    if value != "available_now":
+        raise ValueError("give available_now, or a mapping as {every: 10s}")
+    return value
+
+
 Trigger = Annotated[
-    Annotated[EveryKeys, Tag("<mapping>")] | Annotated[Literal["available_now"], Tag("<word>")],
+    Annotated[EveryKeys, Tag("<mapping>")]
+    | Annotated[Literal["available_now"], BeforeValidator(_available_now), Tag("<word>")],
     Discriminator(_trigger_form),
 ]
 

@@ -102,8 +102,16 @@ class SelectKeys(Keys):
             raise ValueError(
                 "give the fields of the value, as {user: left.user}, or a mapping with key, value, headers"
             )
-        short = isinstance(given, dict) and given and not given.keys() & cls.model_fields.keys()
-        return {"value": given} if short else given
+        if not isinstance(given, dict) or not given or "value" in given:
+            return given
+        if given.keys() <= cls.model_fields.keys():
+            return given
+        if own := [name for name in given if name in cls.model_fields]:
+            raise ValueError(
+                f"{own[0]} stands beside fields of the value: put these under value, as in "
+                f"{{{own[0]}: {given[own[0]]}, value: {{...}}}}"
+            )
+        return {"value": given}
 
     @model_validator(mode="after")
     def _leave_ours_alone(self) -> SelectKeys:

@@ -6,15 +6,15 @@ One batch of one bucket:
     2. Left is read, matched, and goes out.
     3. Right records that no later left record can match expire.
 
-    `BatchJoin` does so for all join kinds. Where the right records are that a left one may match, its `Provider` says:
-    the window here, or a store (`joins.lookup.batch`).
+`BatchJoin` does so for all join kinds. Where the right records are that a left one may match, its `Provider` says:
+the window here, or a store (`joins.lookup.batch`).
 
-    `joins.read.batch_reader` decides what is read, and how far left may go. The same ticket and the same window give
-    the same rows and the same facts again.
+`joins.read.batch_reader` decides what is read, and how far left may go. The same ticket and the same window give
+the same rows and the same facts again.
 
-    The windows of recent buckets stay in the worker's memory, up to a limit. A window is taken out while a batch
-    changes it, and put back only when the batch has ended. So a failed attempt leaves nothing half changed, and the
-    next one starts from the files.
+The windows of recent buckets stay in the worker's memory, up to a limit. A window is taken out while a batch
+changes it, and put back only when the batch has ended. So a failed attempt leaves nothing half changed, and the
+next one starts from the files.
 """
 
 from __future__ import annotations

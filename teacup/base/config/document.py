@@ -125,7 +125,8 @@ def load_yaml(path: Path) -> dict[str, Any]:
     except yaml.MarkedYAMLError as error:
         mark = error.problem_mark
         at = f"line {mark.line + 1}, column {mark.column + 1}: " if mark else ""
-        raise SettingsInvalid(path, [f"{at}not YAML: {error.problem}"]) from error
+        how = "; indent with spaces, not with tabs" if "'\\t'" in str(error.problem) else ""
+        raise SettingsInvalid(path, [f"{at}not YAML: {error.problem}{how}"]) from error
     except OSError as error:
         raise SettingsInvalid(path, [f"cannot be read: {error.strerror or error}"]) from error
     except (UnicodeDecodeError, yaml.YAMLError) as error:
