@@ -14,7 +14,7 @@ import pyarrow.compute as pc
 
 from deploy.inspection.audit.judging.compare import Judgement, compare
 from deploy.inspection.audit.judging.database import AuditTables
-from deploy.inspection.audit.judging.scope import AuditScope, LeftSpan, RightSpan
+from deploy.inspection.audit.judging.scope import AuditScope, LeftSpan, RightSpan, VersionsKnown
 from deploy.inspection.audit.plan_history import plan_history_of
 from deploy.inspection.audit.records import SHIFT, TABLES, SideTable, alone_as_copies, copies_of, rows_of
 from deploy.inspection.audit.shown_late import ShownLate
@@ -25,13 +25,14 @@ from joins.batch.state import BatchPlan
 from joins.outcome import SIDE_TOPICS
 from joins.rows.frames import ROW, rows_where
 from joins.rows.outgoing import Outgoing
-from joins.spec import JoinPath, JoinSpec, JoinType, Policy
+from joins.spec import JoinSpec, JoinType, Policy
 from joins.testing.history import History
 from joins.testing.simulation import Simulation
 from teacup.kafka.delivery.provenance import BatchTag
 from teacup.kafka.read.fetch import SCHEMA
 from tests.support.making import join_spec, topic
 from tests.support.simulatedlookup import Simulated
+from tests.support.simulatedtable import SimulatedTable
 
 OUTPUT = Output(topic="out", late="late", unmatched="unmatched", unjoined="unjoined", dead_letter="dead_letter")
 TAG = BatchTag.of("job", "generation", 1)
@@ -122,14 +123,15 @@ class AuditedSimulation(Simulation):
         return made.topics["rows"]
 
 
-class AuditedLookup(Simulated):
+class _AuditedOfStore(Simulated):
     """The same of a lookup join."""
 
-    def __init__(self, history: Any, spec: Any) -> None:
+    def __init__(self, history: Any, spec: Any, **kept: Any) -> None:
         self.plans: list[BatchPlan] = []
+        self.frames: list[pl.DataFrame] = []
         self.written = Written()
         self._admits = False
-        super().__init__(history, spec)
+        super().__init__(history, spec, **kept)
         left = {p: r.start for b in self.state.buckets.values() for p, r in b.left.items()}
         self.started_at = {"left": left, "right": dict.fromkeys(self.right.ends(), 0)}
 
@@ -146,8 +148,19 @@ class AuditedLookup(Simulated):
     def join_batch(self) -> list[Any]:
         rows: list[Any] = super().join_batch()
         if self._admits and rows:
-            write(self.written, self.spec, pl.DataFrame(rows, schema=ROW))
+            self.frames.append(pl.DataFrame(rows, schema=ROW))
+            write(self.written, self.spec, self.frames[-1])
         return rows
+
+    made_anew = AuditedSimulation.made_anew
+
+
+class AuditedLookup(_AuditedOfStore):
+    """Of a stream."""
+
+
+class AuditedTable(_AuditedOfStore, SimulatedTable):
+    """Of a table that changes."""
 
 
 @dataclass
@@ -174,8 +187,9 @@ class Audited:
                 join=spec.right,
                 from_ms=EARLIEST,
                 to_ms=LATEST,
-                direct=spec.path is not JoinPath.SHUFFLED and not isinstance(self.simulations[0], AuditedLookup),
-                lookup=isinstance(self.simulations[0], AuditedLookup),
+                direct=spec.is_direct,
+                lookup=spec.right.source.is_stored,
+                versions=VersionsKnown() if spec.right.of_versions else None,
                 one_topic=spec.one_topic,
                 skips={name: spec.side(name).skips for name in ("left", "right") if spec.side(name).skips},
                 topics={role: role for role in SIDE_TOPICS} | ({"unjoined": "output"} if full else {}),
@@ -194,7 +208,7 @@ class Audited:
     def _add(self, simulation: Any, number: int, tables: Any, left: Any, right: Any) -> None:
         spec, base = simulation.spec, APART * number
         plans = simulation.plans if self.known is None else simulation.plans[-self.known :] if self.known else []
-        lookup = isinstance(simulation, AuditedLookup)
+        lookup = spec.right.source.is_stored
         history = plan_history_of(plans, simulation.between(), spec.right.after_ms, lookup=lookup)
         for name, table in (("left", "lefts"), ("right", "rights")):
             log = simulation.side(name)

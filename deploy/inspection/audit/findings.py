@@ -81,7 +81,7 @@ class Findings:
     """Everything that an audit found.
 
     read      how many records were read, by topic role: left, right, rows, copies
-    strict, allowed   left records
+    strict, allowed   left records; untold: those of which neither right nor wrong can be told, for a reason in notes
     outcomes  of the left records, as the output has them
     side      by side topic and by side: how many of the checked records have a copy there
     counts    all faults, by kind; faults: some of each kind
@@ -97,6 +97,7 @@ class Findings:
     read: Mapping[str, int] = field(default_factory=dict)
     strict: int = 0
     allowed: int = 0
+    untold: int = 0
     outcomes: Mapping[str, int] = field(default_factory=dict)
     side: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
     repeated: int = 0
@@ -135,13 +136,15 @@ class Findings:
 
     def summary(self) -> str:
         """Returns in one line what was checked and what was found."""
+        untold = f"{self.untold:,} left records cannot be judged" if self.untold else ""
         if self.empty:
-            return "no left record that the job has written: nothing was compared. Are --from and --to right?"
+            return untold or "no left record that the job has written: nothing was compared. Are --from and --to right?"
         of = f" of a sample of {self.sample:g} %" if self.sample is not None else ""
         found = ", ".join(f"{count:,} {kind}" for kind, count in self.counts.items() if count) or "no differences"
         more = f", {self.allowed:,} as allowed" if self.allowed else ""
         rows = f", {self.read['rows']:,} rows read" if "rows" in self.read else ""
-        return f"{self.checked:,} left records checked{of} ({self.strict:,} strictly{more}){rows}: {found}"
+        checked = f"{self.checked:,} left records checked{of} ({self.strict:,} strictly{more})"
+        return f"{checked}{f', {untold}' if untold else ''}{rows}: {found}"
 
     def to_json(self) -> dict[str, Any]:
         """Returns all of it for machines."""

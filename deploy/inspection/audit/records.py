@@ -6,8 +6,8 @@ arithmetic.
 
     lefts, rights   pos, t, kh (null: no key), dead (why it takes no part, as far as the record itself says), number,
                     late, expiry, stalled (`plan_history.py`), doubt (a right record that may be late, judging by
-                    its neighbours), kept (in the sample), h, len (its text in an envelope), vh (its value), okh
-                    (its own key)
+                    its neighbours), kept (in the sample), deleted (of a table that changes: it deletes its key),
+                    h, len (its text in an envelope), vh (its value), okh (its own key)
     rows            spot, lpos, rpos, ts, kh, late, before (written by an earlier checkpoint than this rewound one),
                     pass (how many rewinds had it written again), h, len: spot is its position in the output; of a
                     right record alone h and len are about what follows its key
@@ -66,6 +66,7 @@ SIDES = pa.schema(
         ("stalled", pa.int64()),
         ("doubt", pa.bool_()),
         ("kept", pa.bool_()),
+        ("deleted", pa.bool_()),
         ("h", pa.uint64()),
         ("len", pa.int64()),
         ("vh", pa.uint64()),
@@ -135,11 +136,20 @@ class SideTable:
     texts: bool = True
     copies: bool = True
 
-    def of(self, batch: pa.RecordBatch, stretch: OffsetSpans, shown: ShownLate | None = None) -> pa.Table:
-        """Returns the columns of one batch of one partition (`joins.read.deserialize`)."""
+    def of(
+        self,
+        batch: pa.RecordBatch,
+        stretch: OffsetSpans,
+        shown: ShownLate | None = None,
+        before_ms: int | None = None,
+    ) -> pa.Table:
+        """Returns the columns of one batch of one partition (`joins.read.deserialize`).
+
+        before_ms   the time of the record before it, if there is one
+        """
         side = self.side
         partition, offsets = batch.column("partition")[0].as_py(), batch.column("offset").to_numpy()
-        found = find(side, batch)
+        found = find(side, batch, before_ms)
         known = stretch.at(offsets)
         times = found.times
         dead = self._dead(batch, times, found.reasons, known["ceiling_ms"])
@@ -165,6 +175,7 @@ class SideTable:
             "stalled": known["stalled_ms"],
             "doubt": doubt,
             "kept": kept,
+            "deleted": np.zeros(len(offsets), np.bool_) if found.deleted is None else found.deleted,
         }
         if self.texts:
             shown_rows = alive & kept
@@ -254,6 +265,12 @@ class SideTable:
             at = pl.select(pl.when(pl.Series(shown)).then(pl.Series(np.cumsum(shown) - 1))).to_series()
             text = text.gather(at) if len(text) else pl.Series([None], dtype=pl.String).new_from_index(0, len(shown))
         return text.to_arrow()
+
+
+def last_time(table: pa.Table, before_ms: int | None = None) -> int | None:
+    """Returns the time of the last record that has one; `before_ms` if none has."""
+    times = table.column("t").drop_null()
+    return times[-1].as_py() if len(times) else before_ms
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,7 +14,7 @@ import shutil
 import tempfile
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from contextlib import closing, contextmanager
 from dataclasses import replace
 from pathlib import Path
 
@@ -28,23 +28,26 @@ from deploy.inspection.audit.earlier import Earlier, earlier_than
 from deploy.inspection.audit.findings import Fault, Findings
 from deploy.inspection.audit.judging.compare import Judgement, compare
 from deploy.inspection.audit.judging.database import AuditTables
-from deploy.inspection.audit.judging.scope import AuditScope, LeftSpan, RightSpan
+from deploy.inspection.audit.judging.scope import AuditScope, LeftSpan, RightSpan, VersionsKnown
 from deploy.inspection.audit.plan_history import PlanHistory, plan_history_of
 from deploy.inspection.audit.records import SAMPLES, TABLES, alone_as_copies
-from deploy.inspection.audit.scan import Plan, Tables, Writers, plan
+from deploy.inspection.audit.scan import Plan, Tables, Topic, Writers, plan
 from deploy.jobfile.job import JoinJob
 from deploy.output.ours import origins_of
 from joins.batch.handover import Handover
-from joins.errors import SpecError
+from joins.errors import JoinError
+from joins.lookup.key_lookup import lookup_client, retained_from
 from joins.plan.reader import state_after
 from joins.read.deserialize import SideReader
 from joins.read.parse import find
-from joins.spec import JoinType
+from joins.spec import JoinSpec, JoinType
 from teacup.base.now import wall_ms
-from teacup.base.times import EARLIEST_MS
+from teacup.base.times import EARLIEST_MS, LATEST_MS, iso
 from teacup.kafka.client import committed_only
 from teacup.kafka.delivery.provenance import BatchTag
+from teacup.kafka.headers import NO_LONGER_STORED
 from teacup.kafka.read.range_reader import open_reader
+from teacup.storage.errors import StorageError
 
 MEMORY = "800MB"
 THREADS = 2
@@ -70,14 +73,9 @@ def audit(
     folder    for its files while it runs; None: the temporary folder
     tell      called with what is being done, how far it is, and out of how much
 
-    Raises `SpecError`, `CheckpointUnusable`, `CheckpointUnreadable`, `SpecChanged`, `DataLoss`, `KafkaIOError`.
+    Raises `CheckpointUnusable`, `CheckpointUnreadable`, `SpecChanged`, `DataLoss`, `KafkaIOError`.
     """
     began_s, now_ms = time.monotonic(), wall_ms()
-    if job.spec.right.of_versions:
-        raise SpecError(
-            "join.before: of a table that changes (`unlimited`) the rows cannot be audited yet, as the versions below "
-            "a time range may be of any age; `teacup explain` shows why a single row is as it is"
-        )
     last = last_written(job)
     job = last.job
     history, handover, direct, generation = _course(job, last.further)
@@ -96,7 +94,8 @@ def audit(
             counts = {name: _count(con, name) for name in TABLES}
             rewritten = _count(con, "all_rows") - counts["rows"]
             scope = scope_of(job, history, found, earlier, from_ms, to_ms)
-            scope = replace(scope, all_named=not left_out, direct=direct)
+            known = versions_known(job.spec, found.right, counts["rights"]) if job.spec.right.of_versions else None
+            scope = replace(scope, all_named=not left_out, direct=direct, versions=known)
             verdicts = compare(AuditTables(con), scope, most, lambda what: tell(what, found.offsets, found.offsets))
     faults = [*_with_keys(job, found, verdicts.faults)]
     return Findings(
@@ -108,13 +107,17 @@ def audit(
         read=counts,
         strict=verdicts.strict,
         allowed=verdicts.allowed,
+        untold=sum(verdicts.untold.values()),
         outcomes=verdicts.outcomes,
         side=verdicts.side,
         repeated=verdicts.repeated,
         counts=verdicts.counts,
         faults=faults,
         minutes=verdicts.minutes,
-        notes=[*_notes(job, history, found, earlier, verdicts, left_out, tables, rewritten)],
+        notes=[
+            *_notes(job, history, found, earlier, verdicts, left_out, tables, rewritten, known),
+            *([] if known is None else _notes_of_versions(job, known, verdicts)),
+        ],
     )
 
 
@@ -183,6 +186,23 @@ def scope_of(job: JoinJob, history: PlanHistory, found: Plan, earlier: Earlier, 
         skips={name: skips for name in ("left", "right") if (skips := spec.side(name).skips)},
         from_due_ms=spec.start if isinstance(spec.start, int) and begins is None else EARLIEST_MS,
     )
+
+
+def versions_known(spec: JoinSpec, right: Topic, read: int) -> VersionsKnown:
+    """Finds out from when on versions are known, after right and the rows were read: nothing is known of earlier ones.
+
+    read   how many records there were in right's topic
+    """
+    whole_from_ms = EARLIEST_MS
+    if right.compaction is not None and read < right.offsets:
+        skew_ms = spec.max_future_skew_ms if spec.right.payload_time else 0
+        whole_from_ms = right.compaction.known_from(wall_ms(), skew_ms)
+    try:
+        with closing(lookup_client(spec)) as client:
+            namespace = client.namespace(spec.right.store.storage.namespace)
+        return VersionsKnown(whole_from_ms, right.cut, retained_from(namespace), namespace.bound)
+    except (StorageError, JoinError) as error:
+        return VersionsKnown(whole_from_ms, right.cut, LATEST_MS, problem=str(error))
 
 
 @contextmanager
@@ -295,13 +315,14 @@ def _notes(
     left_out: int,
     tables: Tables,
     rewritten: int,
+    known: VersionsKnown | None,
 ) -> Iterator[str]:
     spec = job.spec
     if job.output.select is not None:
         yield "output.select: keys, values and reasons of rows were not compared, only positions"
     written = (found.output, *found.copies.values())
     for topic in (found.left, found.right, *written):
-        if topic.complete:
+        if topic.complete or (known is not None and topic is found.right):
             continue
         unsaid = "; what is missing there was not looked for" if topic in written else ""
         if topic.cut:
@@ -348,8 +369,24 @@ def _notes(
     if rewritten:
         yield f"{rewritten:,} rows were written again by `teacup rewind`: the later ones were compared"
     if spec.right.source.is_stored:
-        yield "what the store had was not asked: right records that may be late, or had expired there, count as allowed"
+        gone = "or had expired there, " if known is None else ""
+        yield f"what the store had was not asked: right records that may be late, {gone}count as allowed"
         if job.output.unjoined is not None:
             yield "missing unjoined records are left to `teacup unjoined`"
     if verdicts.repeated:
         yield f"{verdicts.repeated:,} rows are repeated, as at-least-once output may"
+
+
+def _notes_of_versions(job: JoinJob, known: VersionsKnown, verdicts: Judgement) -> Iterator[str]:
+    right = job.spec.right
+    if known.problem is not None:
+        yield f"from when on the store keeps versions is not known, any may have been dropped there: {known.problem}"
+    why = {
+        "compacted": f"compaction may have removed versions of before {iso(known.whole_from_ms)} from {right.topic}; "
+        "raise its min.compaction.lag.ms, or audit sooner",
+        "cut": f"{right.topic} has lost its beginning, and has no version of their keys at or before their time",
+        NO_LONGER_STORED: f"their rows say that their version is no longer stored, and the store keeps versions from "
+        f"{iso(known.stored_from_ms)} on, of a key at most {known.bound:,}",
+    }
+    for reason, count in sorted(verdicts.untold.items()):
+        yield f"{count:,} left records are neither right nor wrong: {why[reason]}"

@@ -2,7 +2,8 @@
 
     left    from where the range's first time begins, less the disorder, to where every later record is beyond the range
             unless it is late; at most up to where the run goes on
-    right   the same for the times that those can match, and for the judged right records
+    right   the same for the times that those can match, and for the judged right records; all of it if it is a
+            table that changes, as a version may be of any age
     output  from the first row whose time may be of the range to the end, as a row may be written again much later
     copies  likewise
 
@@ -16,7 +17,7 @@ import threading
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
@@ -25,10 +26,11 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from deploy.inspection.audit.plan_history import PlanHistory
-from deploy.inspection.audit.records import Rewriting, SideTable, copies_of, rows_of, spot_of
+from deploy.inspection.audit.records import Rewriting, SideTable, copies_of, last_time, rows_of, spot_of
 from deploy.inspection.audit.shown_late import ShownLate
 from deploy.jobfile.job import JoinJob
 from deploy.output.ours import copies_of_others, rows_by, rows_of_others
+from joins.lookup.feed.spec import Compaction
 from joins.outcome import Outcome
 from joins.plan.log_checks import is_compacted
 from joins.read.deserialize import SideReader
@@ -54,13 +56,13 @@ Tell = Callable[[str, int, int], None]
 class Topic:
     """A topic of the job, and which of its offsets are read: partition -> (start, end).
 
-    compacted   any of its records may be gone
+    compaction   any of its records may be gone; None: it is not compacted
     """
 
     name: str
     ends: Mapping[int, Ends]
     spans: Mapping[int, tuple[int, int]]
-    compacted: bool = False
+    compaction: Compaction | None = None
 
     @property
     def offsets(self) -> int:
@@ -75,12 +77,12 @@ class Topic:
     @property
     def complete(self) -> bool:
         """Returns whether what is not there was never written."""
-        return not (self.cut or self.compacted)
+        return not (self.cut or self.compaction)
 
     def kept_from(self, partition: int) -> int:
         """Returns the offset before which a missing record may have been deleted."""
         ends = self.ends[partition]
-        return ends.high if self.compacted else ends.start
+        return ends.high if self.compaction else ends.start
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,13 +104,15 @@ def plan(job: JoinJob, history: PlanHistory, from_ms: int, to_ms: int, now_ms: i
     """Looks at the topics, after the checkpoint was read; raises `KafkaIOError`."""
     spec = job.spec
     kafka = committed_only(job.written_with)
-    early_ms = from_ms - spec.right.before_ms - spec.right.after_ms - spec.max_future_skew_ms
+    table = spec.right.of_versions
+    before_ms = 0 if table else spec.right.before_ms
+    early_ms = from_ms - before_ms - spec.right.after_ms - spec.max_future_skew_ms
     output = _written(job.output.topic, kafka, early_ms)
     copies = {role: _written(topic, kafka, early_ms) for role, topic in job.output.side_topics.items()}
     ceiling_ms = now_ms + spec.max_future_skew_ms
     left = _read(spec, spec.left, (from_ms, to_ms), ceiling_ms, history.done)
-    earliest_ms = min(from_ms - spec.right.before_ms, from_ms) - spec.right.disorder_ms
-    right = _read(spec, spec.right, (earliest_ms, to_ms + spec.right.after_ms), ceiling_ms, None)
+    needed = (from_ms - before_ms - spec.right.disorder_ms, to_ms + spec.right.after_ms)
+    right = _read(spec, spec.right, None if table else needed, ceiling_ms, None)
     return Plan(left, right, output, copies)
 
 
@@ -117,16 +121,26 @@ def _written(topic: str, kafka: Mapping[str, str], early_ms: int) -> Topic:
         listed = log.ends()
         ends = wait_until_readable(log, listed, OPEN_TRANSACTION_S)
         begins = begins_of(log, ends, early_ms)
-        compacted = is_compacted(log.config())
+        compaction = _compaction(log)
     spans = {p: (begins[p], found.stable) for p, found in ends.items()}
-    return Topic(topic, ends, spans, compacted)
+    return Topic(topic, ends, spans, compaction)
+
+
+def _compaction(log: BrokerLog) -> Compaction | None:
+    config = log.config()
+    return Compaction.of(config, 0) if is_compacted(config) else None
 
 
 def _read(
-    spec: JoinSpec, side: Side, times: tuple[int, int], ceiling_ms: int, until: Mapping[int, int] | None
+    spec: JoinSpec, side: Side, times: tuple[int, int] | None, ceiling_ms: int, until: Mapping[int, int] | None
 ) -> Topic:
+    """Looks at a side; times: of the records that are needed, None: all are."""
     with closing(side_log(spec, side)) as log:
         ends = log.ends()
+        compaction = _compaction(log)
+        if times is None:
+            whole = {p: (found.start, found.stable) for p, found in ends.items()}
+            return Topic(side.topic, ends, whole, compaction)
         from_ms, to_ms = times
 
         def offsets(time_ms: int, margin_ms: int) -> dict[int, int]:
@@ -136,13 +150,12 @@ def _read(
         begin = offsets(from_ms, side.disorder_ms)
         # Once a timely record has reached this time, no later timely one is below `to`.
         end = offsets(to_ms + side.disorder_ms, 0)
-        compacted = is_compacted(log.config())
     spans = {}
     for p, found in ends.items():
         last = found.stable if until is None else min(until.get(p, 0), found.stable)
         start = min(begin[p], last)
         spans[p] = (start, max(min(end[p], last), start))
-    return Topic(side.topic, ends, spans, compacted)
+    return Topic(side.topic, ends, spans, compaction)
 
 
 @dataclass(frozen=True, slots=True)
@@ -249,6 +262,8 @@ class Tables:
     def _side(self, name: str, partition: int, spans: Sequence[tuple[int, int]], *, strays: bool = False) -> None:
         job, spec = self._job, self._job.spec
         side = spec.side(name)
+        if name == "right" and spec.right.of_versions:  # as its feeder has it, without which none stores versions
+            side = replace(side, tombstones="delete")
         table = SideTable(
             name,
             side,
@@ -263,9 +278,11 @@ class Tables:
         reader = SideReader(side, committed_only(spec.kafka), spec.registry)
 
         def tables() -> Iterator[pa.Table]:
+            before_ms: int | None = None
             for start, end in spans:
                 for batch in reader.read(partition, start, end):
-                    made = table.of(batch, stretch, shown)
+                    made = table.of(batch, stretch, shown, before_ms)
+                    before_ms = last_time(made, before_ms)
                     if strays and name == "right":  # it does not lie where timely records of its time do
                         at = made.schema.get_field_index("doubt")
                         made = made.set_column(at, "doubt", pa.array([True] * made.num_rows))

@@ -14,7 +14,7 @@ Faults are gathered in a table; a `Judgement` holds its rows, and counts by minu
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 from deploy.inspection.audit.findings import KINDS, Fault, Minute, Spot
@@ -39,6 +39,7 @@ class Judgement:
     unread   rows whose right record was not read, so that their values were not compared
     timeless   records without a time that were counted because they lie between records of the range
     elsewhere   direct path: unmatched left records whose key has a right record in another partition
+    untold   by why: left records whose version is not known any more; they are not among those checked
     """
 
     strict: int
@@ -52,6 +53,7 @@ class Judgement:
     unread: int
     elsewhere: int = 0
     timeless: int = 0
+    untold: Mapping[str, int] = field(default_factory=dict)
 
 
 def compare(
@@ -102,7 +104,7 @@ def _summed(db: AuditTables, scope: AuditScope, most: int, repeated: int, unread
     minutes: dict[int | None, dict[str, Any]] = {}  # None: the minute of records without a time
     for minute, strict, more in db.all(
         f"SELECT t // {MINUTE_MS}, count(*) FILTER (strictly), count(*) FILTER (NOT strictly) "
-        "FROM judgements GROUP BY 1"
+        "FROM judgements WHERE untold IS NULL GROUP BY 1"
     ):
         minutes[minute] = {"strict": strict, "allowed": more, "faults": {}}
     for minute, dead in db.all(f"SELECT t // {MINUTE_MS}, count(*) FROM judged WHERE dead IS NOT NULL GROUP BY 1"):
@@ -131,6 +133,7 @@ def _summed(db: AuditTables, scope: AuditScope, most: int, repeated: int, unread
         ],
         unread=unread,
         elsewhere=elsewhere(db, scope),
+        untold=dict(db.all("SELECT untold, count(*) FROM judgements WHERE untold IS NOT NULL GROUP BY 1")),
         timeless=sum(
             db.one(
                 f"SELECT count(*) FROM {judged} "

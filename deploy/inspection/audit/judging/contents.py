@@ -21,6 +21,7 @@ def compare_contents(db: AuditTables, scope: AuditScope) -> int:
     Returns how many rows have right records that were not read.
     """
     db.run("CREATE OR REPLACE TABLE forgotten (lpos BIGINT)")
+    db.run("CREATE OR REPLACE TABLE said (spot BIGINT, reason VARCHAR)")
     query = """
         SELECT r.spot, r.lpos, r.rpos, r.h, r.len, r.kh, r.ts, r.late,
             j.h AS jh, j.len AS jlen, j.kh AS jkh, j.t, j.late AS jlate, j.number, j.stalled, j.older,
@@ -111,7 +112,13 @@ def _content(
         if scope.join.source.forgets:
             forgotten = said == number["no_longer_stored"]
             fits |= forgotten
-            db.insert("forgotten", pa.table({"lpos": numbers("lpos")[forgotten]}))
+            if scope.versions is None:
+                db.insert("forgotten", pa.table({"lpos": numbers("lpos")[forgotten]}))
+        if scope.versions is not None:  # which reason is right, the join decides
+            fits |= ~null_key & (said == number["deleted"])
+            asked = fits & ~null_key & (said != number["right_stalled"])
+            reasons = pa.array([REASONS[at] for at in said[asked]], pa.string())
+            db.insert("said", pa.table({"spot": numbers("spot")[asked], "reason": reasons}))
         why.append((~matched & (said >= 0) & ~fits, WRONG_OUTCOME, "it is unmatched for another reason than it says"))
         unread = 0 if scope.join.type.left_alone else int((matched & ~right_there).sum())
     taken = np.zeros(count, bool)

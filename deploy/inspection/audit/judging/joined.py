@@ -2,10 +2,12 @@
 
 moments    right records that surely took part, by key and time: the smallest and the largest position
 best       the right record of each judged left one, by at most two ASOF joins: no hot key makes it quadratic. If left's
-           topic is right's, by all pairs, without those of a record and itself
+           topic is right's, by all pairs, without those of a record and itself. Of a table that changes also the
+           time of the version (`since`), and whether it is a delete, which leaves no right record (`gone`)
 lenient    left records whose result is not simply `best`: late, not waiting for right, or with doubtful candidates;
            each is judged by itself, with all of its candidates (`deploy.inspection.audit.judging.choice`)
-judgements one row for each judged left record that has rows: whether its result is fine, and checked strictly
+judgements one row for each judged left record that has rows: whether its result is fine, and checked strictly; of a
+           table also whether, and why, that cannot be told (`untold`)
 
 A left record without a row stands among the others if the join's type leaves rows out, as unmatched (of `anti`: as
 matched with any record). Whether it was late, its copy in the topic of late records says, if there is one; without that
@@ -20,13 +22,15 @@ from typing import Any
 
 import pyarrow as pa
 
-from deploy.inspection.audit.judging.choice import LeftCase, RightCandidate, allowed, expected, possible
+from deploy.inspection.audit.judging.choice import NONE, LeftCase, RightCandidate, allowed, expected, possible
 from deploy.inspection.audit.judging.database import AuditTables
 from deploy.inspection.audit.judging.scope import OFFSET, AuditScope
 from deploy.inspection.audit.plan_history import BEFORE
 from deploy.inspection.audit.records import SHIFT
 from joins.outcome import Outcome
 from joins.spec import JoinType, Policy
+from teacup.base.times import EARLIEST_MS
+from teacup.kafka.headers import NO_LONGER_STORED as GONE
 from teacup.kafka.headers import UNWRITABLE
 
 MATCHED = frozenset({-1})
@@ -39,14 +43,8 @@ _ANSWERS = pa.schema(
 def join_again(db: AuditTables, scope: AuditScope) -> None:
     """Joins the judged left records: makes `best`, or `pairs` if the policy gives a row for each pair."""
     joined = "FROM judged WHERE dead IS NULL AND kh IS NOT NULL"
-    db.run(
-        f"""
-        CREATE OR REPLACE TABLE special AS
-        SELECT DISTINCT j.pos FROM judged j JOIN doubtful d ON d.meets = j.meets
-            AND d.t BETWEEN j.t - {scope.join.before_ms} AND j.t + {scope.join.after_ms}
-        WHERE j.dead IS NULL
-        """
-    )
+    if scope.versions is None:
+        _special(db, scope, "judged j", f"j.t - {scope.join.before_ms}")
     if scope.all_pairs:
         db.run(
             f"""
@@ -95,7 +93,27 @@ def join_again(db: AuditTables, scope: AuditScope) -> None:
                 ASOF LEFT JOIN moments f ON f.meets = j.meets AND j.t < f.t
         """,
     }
-    db.make("best", select[scope.join.policy])
+    chosen = select[scope.join.policy]
+    if scope.versions is not None:
+        chosen = f"""
+            SELECT m.pos, CASE WHEN NOT v.deleted THEN v.pos END AS best, v.t AS since, v.deleted AS gone
+            FROM ({chosen}) m LEFT JOIN taking v ON v.pos = m.best
+        """
+    db.make("best", chosen)
+    if scope.versions is not None:  # what is older than the version decides nothing
+        _special(db, scope, "judged j LEFT JOIN best b ON b.pos = j.pos", f"coalesce(b.since, {EARLIEST_MS})")
+
+
+def _special(db: AuditTables, scope: AuditScope, judged: str, from_ms: str) -> None:
+    """Finds the left records with doubtful candidates, from a time on (in SQL)."""
+    db.run(
+        f"""
+        CREATE OR REPLACE TABLE special AS
+        SELECT DISTINCT j.pos FROM {judged} JOIN doubtful d ON d.meets = j.meets
+            AND d.t BETWEEN {from_ms} AND j.t + {scope.join.after_ms}
+        WHERE j.dead IS NULL
+        """
+    )
 
 
 def judge_rows(db: AuditTables, scope: AuditScope) -> int:
@@ -134,26 +152,27 @@ def judge_rows(db: AuditTables, scope: AuditScope) -> int:
             WHERE j.dead IS NULL AND j.pos NOT IN (SELECT pos FROM refused)
             """
         )
-    db.run(  # the right record of their row has been deleted since
-        f"""
-        INSERT INTO forgotten SELECT r.lpos FROM rows r JOIN right_spans s ON s.p = r.rpos >> {SHIFT}
-            ANTI JOIN rights x ON x.pos = r.rpos WHERE (r.rpos & {OFFSET}) < s.log_start
-        """
-    )
+    if scope.versions is None:
+        db.run(  # the right record of their row has been deleted since
+            f"""
+            INSERT INTO forgotten SELECT r.lpos FROM rows r JOIN right_spans s ON s.p = r.rpos >> {SHIFT}
+                ANTI JOIN rights x ON x.pos = r.rpos WHERE (r.rpos & {OFFSET}) < s.log_start
+            """
+        )
     repeated = _doubled(db, scope)
     # Whether left waited is known for a lookup join, too, but not when its right records were stored.
     waited = f"(j.t < j.stalled AND NOT (j.number = {BEFORE} AND {scope.join.max_wait_ms is not None}))"
     number = str(BEFORE) if scope.lookup else "j.number"
-    lenient = f"""
-        j.late OR coalesce(p.late, false) AND j.number = {BEFORE} OR NOT {waited}
-        OR s.pos IS NOT NULL OR o.lpos IS NOT NULL
-    """
+    late = f"(j.late OR (j.number = {BEFORE} AND coalesce(p.late, false)))"
+    if scope.versions is not None:  # the newest version does not expire
+        late = "false"
+    lenient = f"{late} OR NOT {waited} OR s.pos IS NOT NULL OR o.lpos IS NOT NULL"
     db.run(
         f"""
         CREATE OR REPLACE TABLE cases AS
         SELECT j.pos, j.t, j.meets, {number} AS number,
             j.expiry, {waited} AS waited, j.older, p.rpos, p.matched, p.spot, p.n,
-            j.late OR (j.number = {BEFORE} AND p.late) AS late, o.lpos IS NOT NULL AS forgotten,
+            {late} AS late, o.lpos IS NOT NULL AS forgotten,
             ({lenient}) AS lenient, s.pos IS NOT NULL AS special
         FROM judged j JOIN per_left p ON p.lpos = j.pos
             LEFT JOIN special s ON s.pos = j.pos LEFT JOIN (SELECT DISTINCT lpos FROM forgotten) o ON o.lpos = j.pos
@@ -257,8 +276,8 @@ def _single(db: AuditTables, scope: AuditScope) -> None:
     db.run(
         f"""
         CREATE OR REPLACE TABLE results AS
-        SELECT c.*, b.best, {same} AS same
-        FROM cases c LEFT JOIN best b ON b.pos = c.pos
+        SELECT c.*, b.best, {same} AS same, {_untold(db, scope)}
+        FROM cases c LEFT JOIN best b ON b.pos = c.pos LEFT JOIN said s ON s.spot = c.spot
         """
     )
     strict = "NOT older AND NOT forgotten AND (NOT lenient OR number >= 0)"
@@ -269,12 +288,40 @@ def _single(db: AuditTables, scope: AuditScope) -> None:
     db.run(
         f"""
         CREATE OR REPLACE TABLE judgements AS
-        SELECT r.*, r.older OR r.forgotten OR coalesce(a.fine, r.same) AS fine,
+        SELECT r.*, r.older OR r.forgotten OR r.untold IS NOT NULL OR coalesce(a.fine, r.same) AS fine,
             coalesce(a.sole, {strict}) AS strictly, coalesce(a.expected, [r.best]) AS expected
         FROM results r LEFT JOIN answers a ON a.pos = r.pos
         """
     )
     _wrong(db, scope)
+    if scope.versions is not None:
+        db.faults(
+            *("wrong outcome", "output", "pos", "NULL", "t", "'it is unmatched for another reason than it says'"),
+            f"""
+            judgements JOIN said USING (spot)
+            WHERE fine AND NOT lenient AND NOT older AND untold IS NULL AND CASE reason
+                WHEN 'deleted' THEN gone IS NOT true
+                WHEN 'no_candidate' THEN gone AND since >= {scope.versions.stored_from_ms} -- or the store forgot it
+                ELSE reason = 'no_longer_stored' END
+            """,
+            "spot",
+        )
+
+
+def _untold(db: AuditTables, scope: AuditScope) -> str:
+    """Returns, in SQL, columns about the version of a case `c`, given `best` as `b`, and what its row said as `s`."""
+    known = scope.versions
+    if known is None:
+        return "NULL::BIGINT AS since, false AS gone, NULL::VARCHAR AS untold"
+    db.make("crowded", f"SELECT meets FROM taking GROUP BY meets HAVING count(*) > {known.bound}")
+    at = f"c.t + {scope.join.after_ms}"
+    dropped = f"({at} < {known.stored_from_ms} OR c.meets IN (FROM crowded))"
+    says_so = f"{scope.join.source.forgets} AND c.matched = 0 AND coalesce(s.reason, '{GONE}') = '{GONE}'"
+    return f"""
+        b.since, b.gone, CASE WHEN b.pos IS NULL THEN NULL WHEN {at} < {known.whole_from_ms} THEN 'compacted'
+            WHEN {known.cut} AND b.since IS NULL THEN 'cut'
+            WHEN {says_so} AND {dropped} THEN '{GONE}' END AS untold
+    """
 
 
 def _all_pairs(db: AuditTables, scope: AuditScope) -> None:
@@ -296,9 +343,10 @@ def _all_pairs(db: AuditTables, scope: AuditScope) -> None:
         """
     )
     db.run(
-        """
+        f"""
         CREATE OR REPLACE TABLE results AS
-        SELECT c.*, NULL::BIGINT AS best, d.pos IS NULL AS same FROM cases c LEFT JOIN differing d ON d.pos = c.pos
+        SELECT c.*, NULL::BIGINT AS best, d.pos IS NULL AS same, {_untold(db, scope)}
+        FROM cases c LEFT JOIN differing d ON d.pos = c.pos
         """
     )
     db.run("CREATE OR REPLACE TABLE answers (pos BIGINT, fine BOOLEAN, sole BOOLEAN, expected BIGINT[])")
@@ -328,6 +376,7 @@ def _wrong(db: AuditTables, scope: AuditScope) -> None:
             CASE WHEN n = 0 AND matched = 0 THEN 'it has no row, and the join matches it'
                 WHEN n = 0 THEN 'it has no row, and nothing pairs with it'
                 WHEN matched = 0 THEN 'it is unmatched, and the join matches it'
+                WHEN gone THEN 'it is matched, and its key was deleted'
                 WHEN len(wanted) = 0 THEN 'it is matched, and nothing pairs with it'
                 ELSE 'the join gives it another right record' END
         FROM (SELECT *, list_filter(expected, lambda x: x IS NOT NULL) AS wanted FROM judgements
@@ -374,7 +423,7 @@ def _ask(db: AuditTables, scope: AuditScope, which: str) -> None:
         return
     query = f"""
         SELECT c.pos, c.t, c.number, c.expiry, c.late, c.waited,
-            r.pos AS rpos, r.t AS rt, r.number AS rnumber, r.sure
+            r.pos AS rpos, r.t AS rt, r.number AS rnumber, r.sure, r.deleted
         FROM asked a JOIN cases c ON c.pos = a.pos LEFT JOIN taking r ON r.meets = c.meets
             AND r.t BETWEEN c.t - {scope.join.before_ms} AND c.t + {scope.join.after_ms}{scope.not_itself("c")}
         ORDER BY c.pos
@@ -402,15 +451,18 @@ def _answer(
     left = LeftCase(time_ms, number if known else None, expiry_ms, bool(late), bool(waited))
     candidates = [
         RightCandidate(rt, rpos, rnumber, sure)
-        for *_, rpos, rt, rnumber, sure in lines
+        for *_, rpos, rt, rnumber, sure, _ in lines
         # Those that may have been late and whose batch is known were read by later batches.
         if rpos is not None and (known or sure or rnumber == BEFORE)
     ]
-    results = set() if scope.all_pairs else possible(scope.join.policy, left, candidates)
+    deletes = {rpos for *_, rpos, _, _, _, deleted in lines if deleted}
+    results = set() if scope.all_pairs else {one - deletes for one in possible(scope.join.policy, left, candidates)}
     if scope.join.type is JoinType.ANTI:
         results = {one and MATCHED for one in results}
         fine = (MATCHED if got is None else got) in results
+    elif scope.all_pairs:
+        fine = allowed(scope.join.policy, left, candidates, got or NONE)
     else:
-        fine = allowed(scope.join.policy, left, candidates, got or frozenset())
+        fine = (got or NONE) in results
     sole = known or len(results) == 1
-    return pos, fine, sole, sorted(expected(scope.join.policy, left, candidates))
+    return pos, fine, sole, sorted(expected(scope.join.policy, left, candidates) - deletes)

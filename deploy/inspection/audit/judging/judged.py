@@ -117,7 +117,7 @@ def _rights(db: AuditTables, scope: AuditScope) -> None:
     db.run(
         f"""
         CREATE OR REPLACE VIEW taking AS
-        SELECT r.pos, r.t, {scope.meets("r")} AS meets, r.number, r.h, r.len, r.kept, r.late,
+        SELECT r.pos, r.t, {scope.meets("r")} AS meets, r.number, r.h, r.len, r.kept, r.late, r.deleted,
             NOT (r.late OR r.number = {UNREAD} OR (r.number = {BEFORE} AND (r.doubt {known_late}))) AS sure
         FROM rights r LEFT JOIN late_then c ON c.pos = r.pos
             LEFT JOIN dead_then d ON NOT d.is_left AND d.pos = r.pos AND r.number = {BEFORE}

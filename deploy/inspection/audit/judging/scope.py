@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from deploy.inspection.audit.records import SHIFT
 from joins.spec import Policy, Right
-from teacup.base.times import LATEST_MS
+from teacup.base.times import EARLIEST_MS, LATEST_MS
 
 OFFSET = (1 << SHIFT) - 1
 """In SQL, `pos & OFFSET` is the offset of a position."""
@@ -58,6 +58,23 @@ class RightSpan:
     until: int = 0
 
 
+@dataclass(frozen=True, slots=True)
+class VersionsKnown:
+    """Of which times the versions of a table are known.
+
+    whole_from_ms   compaction may have removed earlier ones from the topic
+    cut             the topic has lost its beginning
+    stored_from_ms  the store may have dropped earlier ones, and those of keys with more than `bound`
+    problem         why the store could not be asked
+    """
+
+    whole_from_ms: int = EARLIEST_MS
+    cut: bool = False
+    stored_from_ms: int = EARLIEST_MS
+    bound: int = 1 << 62
+    problem: str | None = None
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AuditScope:
     """What the join says, and what of it is audited.
@@ -69,6 +86,7 @@ class AuditScope:
     copies_once      the same for copies
     direct           the direct path: partition n of left meets partition n of right only
     lookup           a lookup join
+    versions         right is a table that changes (`before` unlimited)
     one_topic        left's topic is right's: a record does not match itself
     topics           the existing side topics, by role
     complete         by role: what is not in the topic was never written
@@ -86,6 +104,7 @@ class AuditScope:
     copies_once: bool = True
     direct: bool = False
     lookup: bool = False
+    versions: VersionsKnown | None = None
     one_topic: bool = False
     output: str = "output"
     topics: Mapping[str, str] = field(default_factory=dict)

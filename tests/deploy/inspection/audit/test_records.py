@@ -4,7 +4,7 @@ import pyarrow as pa
 import pytest
 
 from deploy.inspection.audit.plan_history import PlanHistory
-from deploy.inspection.audit.records import SHIFT, SideTable, rows_of
+from deploy.inspection.audit.records import SHIFT, SideTable, last_time, rows_of
 from joins.spec import Format, Side
 from teacup.kafka.read.fetch import SCHEMA
 from tests.support.provenance import header
@@ -41,6 +41,19 @@ def test_tombstones_take_no_part_where_their_side_has_them(what):
     assert table_of(at_9, tombstones=what)["dead"] == ["tombstone", None]
     assert table_of(at_99, tombstones=what)["dead"] == ["tombstone", "future_time"]
     assert table_of(at_9)["dead"] == [None, None]
+
+
+def test_a_delete_without_a_time_has_that_of_the_record_before_it_also_in_another_fetch():
+    """As its feeder stores it, if the time is in the value."""
+    side = Side(topic="right", disorder_ms=0, format=Format.JSON, time="$.t", tombstones="delete", deletes="$.op=d")
+    table, at = SideTable("right", side, 1_000, 10_000), PlanHistory().of("right", 0)
+
+    first = table.of(fetched([b'{"t": 5}', b'{"t": 7, "op": "d"}']), at)
+    second = table.of(fetched([None, None, b'{"t": 9}']), at, before_ms=last_time(first))
+
+    assert [*first["deleted"].to_pylist(), *second["deleted"].to_pylist()] == [False, True, True, True, False]
+    assert second["t"].to_pylist() == [7, 7, 9]
+    assert second["dead"].to_pylist() == [None, None, None]
 
 
 @pytest.mark.parametrize(
