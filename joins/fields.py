@@ -84,7 +84,7 @@ def with_fields(rows: DataFrame, spec: JoinSpec) -> DataFrame:
         rows = rows.withColumn(name, parsed)
         if isinstance(times := _times_of(kind), StructType):
             # Spark counts microseconds in 64 bits: from 14 digits on, seconds may come out as any time.
-            long = f.from_json(f.when(value.rlike("[0-9]{14}"), value), times)
+            long = f.from_json(f.when(value.rlike("[^.0-9][0-9]{14}"), value), times)
             rows = rows.withColumn(f"{name}{_TIMES}", long)
     for name, kind in kinds.items():
         misfit, value = f.col(f"{name}.{_REST}").isNotNull(), f.col(name).dropFields(_REST)

@@ -15,7 +15,7 @@ from deploy.jobfile.job import CommonJob, JoinJob
 from deploy.output.select import PARTS, SelectRefused, empty_rows, flattened, selected_rows
 from joins.fields import SchemaRefused
 from joins.items import row_table
-from joins.rows.frames import ROW
+from joins.rows.frames import MISMATCH, ROW
 from joins.spec import REGISTRY
 from teacup.kafka.errors import KafkaIOError
 from teacup.spark.analysis import analyse_quietly
@@ -66,10 +66,14 @@ class Analyser:
         return ()
 
     def selected(self, job: JoinJob, rows: Sequence[dict[str, Any]]) -> pl.DataFrame:
-        """Returns rows (`joins.rows.frames.ROW`) with `out_key`, `out_value`, `out_headers`, and what has `failed`."""
+        """Returns rows (`joins.rows.frames.ROW`) with `out_key`, `out_value`, `out_headers`, what has `failed`, and
+        `misfits`: the schemas of which the row's values are not.
+        """
         frame = self._spark(job).createDataFrame(row_table(pl.DataFrame(rows, schema=ROW)))
         made = pl.DataFrame(pl.from_arrow(selected_rows(frame, job).toArrow()))
-        return flattened(made, job.spec).select(*(f"out_{part}" for part in PARTS), "failed")
+        sides = [pl.when(f"{side}{MISMATCH}").then(pl.lit(f"{side}.schema")) for side in job.spec.typed]
+        misfits = pl.concat_str(sides, separator=" and ", ignore_nulls=True) if sides else pl.lit("")
+        return flattened(made, job.spec).select(*(f"out_{part}" for part in PARTS), "failed", misfits=misfits)
 
     def _spark(self, job: CommonJob) -> SparkSession:
         if self._session is None:

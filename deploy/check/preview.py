@@ -20,6 +20,7 @@ import numpy as np
 import polars as pl
 
 from deploy.jobfile.job import JoinJob
+from deploy.output.select import PARTS
 from deploy.watch.hour.wait_curve import quantiles
 from joins.driven import DrivenJoin
 from joins.items import End, Rows
@@ -166,10 +167,13 @@ def shown(job: JoinJob, found: Preview, selected: Selected) -> Iterator[str]:
 
 def _record(made: Mapping[str, Any]) -> str:
     """Returns the record that `output.select` makes of a row."""
-    if made["failed"] is not None:
+    if made["failed"] in PARTS:
         return f"a dead letter: `output.select.{made['failed']}` fails on it"
+    if made["failed"] is not None:
+        return f"a dead letter: a value is not of `{made['failed']}`"
+    misfit = f"  (not of {made['misfits']})" if made["misfits"] else ""
     headers = "".join(f", {of['key']}: {_text(of['value'])}" for of in made["out_headers"] or ())
-    return f"{_text(made['out_key'])}  {_text(made['out_value'], _WIDEST_RECORD)}{headers}"
+    return f"{_text(made['out_key'])}  {_text(made['out_value'], _WIDEST_RECORD)}{headers}{misfit}"
 
 
 def _why(found: Preview, outcome: str) -> str:
@@ -180,7 +184,8 @@ def _why(found: Preview, outcome: str) -> str:
 def _apart(spec: JoinSpec, apart: pl.Series) -> Iterator[str]:
     at = [f"{_signed(int(apart.quantile(share, 'nearest') or 0))} ({share:.0%})" for share in SHARES]
     before, after = written(spec.right.before_ms), written(spec.right.after_ms)
-    allows = "any age" if spec.right.of_versions else f"-{before} to +{after}"
+    earliest = f"-{before}" if spec.right.before_ms else "0"
+    allows = "any age" if spec.right.of_versions else f"{earliest} to +{after}"
     yield (f"  right's time less left's, of matched rows: {', '.join(at)}; the join allows {allows}")
 
 

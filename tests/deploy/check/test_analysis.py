@@ -106,15 +106,16 @@ def test_a_schema_of_the_registry_is_asked_for_by_connect(
 def test_a_preview_shows_the_records_of_a_select(
     kafka: dict[str, str], topic_factory: TopicFactory, tmp_path: Path
 ) -> None:
-    """Key, value and headers as they would be written, and the row on which an expression fails."""
+    """Key, value and headers as they would be written; rows that fail, and those with a value of another type."""
     left, right, out = topic_factory(1, prefix="left"), topic_factory(1, prefix="right"), topic_factory(1)
     at = wall_ms() - 60_000
-    produce(kafka, left, [Put(0, b"k%d" % n, at + n, json.dumps({"n": n}).encode()) for n in range(3)])
-    produce(kafka, right, [Put(0, b"k0", at, b"r"), Put(0, b"k1", at, b"r")])
-    n = "cast(get_json_object(cast(left_value as string), '$.n') as int)"
-    select = {"key": "key", "value": f"concat('per ', 10 / {n})", "headers": {"what": "outcome"}}
+    lefts = [{"n": 0}, {"n": 1}, {"n": 2}, {"n": 5, "s": "x"}]
+    produce(kafka, left, [Put(0, b"k%d" % n, at + n, json.dumps(value).encode()) for n, value in enumerate(lefts)])
+    produce(kafka, right, [Put(0, b"k0", at, b"{}"), Put(0, b"k1", at, b"{}"), Put(0, b"k2", at, b'{"p": true}')])
+    select = {"key": "key", "value": "concat('per ', 10 / left.n)", "headers": {"what": "outcome"}}
     path = written(
-        tmp_path, select, kafka=kafka, left={"topic": left, "format": "json"}, right={"topic": right},
+        tmp_path, select, kafka=kafka, left={"topic": left, "format": "json", "schema": "n INT, s INT"},
+        right={"topic": right, "format": "json", "schema": "p INT", "on_mismatch": "dead_letter"},
         output={"topic": out, "select": select},
     )  # fmt: skip
 
@@ -125,5 +126,6 @@ def test_a_preview_shows_the_records_of_a_select(
     assert lines == [
         "select a dead letter: `output.select.value` fails on it",
         "select k1  per 10.0, what: matched",
-        "select k2  per 5.0, what: unmatched",
+        "select a dead letter: a value is not of `right.schema`",
+        "select k3  per 2.0, what: unmatched  (not of left.schema)",
     ]
