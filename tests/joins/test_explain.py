@@ -169,7 +169,7 @@ def _events(rng, partition):
 def test_it_says_what_runs_did_with_late_records_too():
     """By the plans alone; and by the rows, if the plans of the first batches are gone."""
     rulings: Counter[MatchReason] = Counter()
-    for seed in range(6):
+    for seed in range(9):
         spec, history, steps = lively(seed)
         simulation = Recorded(history, spec).play(steps)
         run = simulation.drain()
