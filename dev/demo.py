@@ -26,6 +26,7 @@ from dev.demo_parts import broker_at, console, run_demo, topics_of
 from joins.testing.deadlock import SPEC, LimitedWindow, far_apart
 from joins.testing.simulation import Stalled
 from teacup.base.now import wall_ms
+from teacup.base.times import written
 from teacup.kafka.log.broker_log import BrokerLog
 from teacup.kafka.read.range_reader import RangeReader
 from teacup.kafka.write.writer import TopicWriter
@@ -116,14 +117,14 @@ def _produce(
 
 def _join(work: Path, name: str, kafka: dict[str, str], topics: dict[str, str]) -> list[dict[str, Any]] | None:
     """Writes a job file, runs it as a user would, and follows its log."""
-    side = {"disorder": f"{DISORDER_MS}ms", "format": "json"}
+    side = {"disorder": written(DISORDER_MS), "format": "json"}
     job = {
         "name": name,
         "kind": "window-join",
         "kafka": kafka,
         "left": {"topic": topics["clicks"], **side},
         "right": {"topic": topics["impressions"], **side},
-        "join": {"before": f"{BEFORE_MS}ms", "after": f"{AFTER_MS}ms", "policy": "nearest"},
+        "join": {"before": written(BEFORE_MS), "after": written(AFTER_MS), "policy": "nearest"},
         "records_per_batch": 60_000,
         "output": {"topic": topics["joined"]},
         "topics": {"dead_letter": topics["rejected"]},
