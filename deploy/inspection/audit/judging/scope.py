@@ -71,7 +71,7 @@ class VersionsKnown:
     whole_from_ms: int = EARLIEST_MS
     cut: bool = False
     stored_from_ms: int = EARLIEST_MS
-    bound: int = 1 << 62
+    bound: int = 2**53
     problem: str | None = None
 
 
