@@ -15,7 +15,7 @@ from __future__ import annotations
 import time
 from collections.abc import Iterable, Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 
 import msgspec
@@ -29,7 +29,7 @@ from joins.lookup.key_lookup import REFUSED, refused, storage_client
 from joins.lookup.right_items import to_items
 from joins.outcome import Outcome
 from joins.read.deserialize import SideReader
-from joins.read.parse import parse
+from joins.read.parse import find, parse
 from joins.read.range_gate import lags_of
 from joins.rows.frames import RECORD, rows_about
 from joins.rows.outgoing import and_more, copies_of, position_of
@@ -38,7 +38,7 @@ from teacup.base.process import PerProcess
 from teacup.base.stage_times import StageTimes
 from teacup.base.times import iso
 from teacup.kafka.delivery.failpoints import failpoint
-from teacup.kafka.errors import KafkaIOError
+from teacup.kafka.errors import KafkaIOError, OffsetOutOfRange
 from teacup.kafka.headers import REJECTED
 from teacup.kafka.write.topic_limits import forget_limits, limits_of, within_limits
 from teacup.kafka.write.writer import discard_writer, open_writer
@@ -107,6 +107,7 @@ class FeedTask:
         )
         self._store = store_of(spec)
         self._times = StageTimes(time.perf_counter)
+        self._before_ms: int | None = None  # the time of the record before the next batch
         self._summary.task = this_task()
 
     def run(self) -> FeedSummary:
@@ -114,6 +115,7 @@ class FeedTask:
         spec, ticket, summary = self._spec, self._ticket, self._summary
         reader = SideReader(spec.right, spec.kafka, spec.registry)
         under_way: list[tuple[pl.DataFrame, Future[pa.Table]]] = []
+        self._before_ms = self._time_before(reader)
         failpoint("before_produce")
         try:
             with spec.losses.of_planned(WAY_OUT):
@@ -133,6 +135,20 @@ class FeedTask:
             self._store.check_generation(ticket.store_generation)
         summary.seconds = self._times.seconds
         return summary
+
+    def _time_before(self, reader: SideReader) -> int | None:
+        """Returns the time of the record before the range, which a delete without a time of its own takes.
+
+        If that record is gone, it is a time that no timely record is below.
+        """
+        spec, ticket = self._spec, self._ticket
+        if not (spec.of_versions and spec.right.payload_time) or ticket.newest_ms is None:
+            return None
+        with suppress(OffsetOutOfRange):
+            for batch in reader.read(ticket.partition, ticket.start - 1, ticket.start):
+                if len(times := find(spec.right, batch).times.drop_null()):
+                    return int(times[-1].as_py())
+        return ticket.newest_ms - spec.right.disorder_ms
 
     def _account_for_compaction(self) -> None:
         """Raises the namespace's `retained_from` if offsets are missing. Raises `DataLoss` if deletes may be."""
@@ -157,8 +173,10 @@ class FeedTask:
         known = summary.newest_ms
         summary.read += batch.num_rows
         skew_ms = spec.max_future_skew_ms
-        before_ms = None if known is None else known - spec.right.disorder_ms
-        taken = parse("right", spec.right, batch, self._ticket.ceiling_ms - skew_ms, skew_ms, UNKNOWN, before_ms)
+        ceiling_ms = self._ticket.ceiling_ms - skew_ms
+        taken = parse("right", spec.right, batch, ceiling_ms, skew_ms, UNKNOWN, self._before_ms)
+        if len(taken.records):
+            self._before_ms = int(taken.records["time"][-1])
         if len(taken.dead):
             skipped = taken.dead["outcome"] == Outcome.SKIPPED
             summary.skipped += int(skipped.sum())

@@ -76,12 +76,12 @@ def put(sample: list[dict[str, Any]], wrapped: bool = False) -> list[Put]:
     return made
 
 
-def were(join: JoinSpec, *asked: tuple[int, int]) -> list[str | None]:
+def were(join: JoinSpec, *asked: tuple[int, float]) -> list[str | None]:
     """What customers were so many minutes after the beginning: their tier, or why there is none."""
     wanted = pl.DataFrame(
         {
             "key": pl.Series([b"%d" % key for key, _ in asked], dtype=pl.Binary),
-            "time": [BEGIN_MS + minutes * MINUTE_MS for _, minutes in asked],
+            "time": [BEGIN_MS + round(minutes * MINUTE_MS) for _, minutes in asked],
         }
     )
     with closing(RightStore(join, lookup_client(join))) as store:
@@ -114,6 +114,22 @@ def test_each_customer_is_what_it_was_then(specs: tuple[FeedSpec, JoinSpec]) -> 
 
     assert summary.read
     assert were(join, *ASKED) == ANSWERS
+
+
+def test_a_tombstone_has_the_time_of_the_delete_before_it_wherever_a_batch_begins(
+    specs: tuple[FeedSpec, JoinSpec],
+) -> None:
+    """Not an earlier one, by which a version that was still true would count as deleted."""
+    feeder, join = specs
+    at = next(i for i, line in enumerate(SAMPLE) if line["value"] is not None and line["value"]["op"] == "d")
+    deleted_ms, like = SAMPLE[at]["value"]["source"]["ts_ms"], SAMPLE[0]["value"]
+    others = [{"key": {"id": 10}, "value": {**like, "source": {"ts_ms": deleted_ms - n}}} for n in range(9, 0, -1)]
+    produce(feeder.kafka, feeder.right.topic, put([*SAMPLE[:at], *others, *SAMPLE[at:]]))
+
+    Feeding(replace(feeder, max_records=1)).feed()
+
+    assert were(join, *ASKED) == ANSWERS
+    assert were(join, (8, 19.999), (8, 20)) == ["basic", "deleted"]
 
 
 def test_messages_with_their_schema_are_read_by_other_paths(specs: tuple[FeedSpec, JoinSpec]) -> None:
