@@ -109,12 +109,13 @@ def create_live_topics(bootstrap: str, config: Mapping[str, str] | None = None, 
     create_topics(bootstrap, (LEFT, RIGHT, JOINED), config, partitions)
 
 
-def live_job(bootstrap: str, checkpoint: Path, delivery: str, every_ms: int = 0) -> JoinJob:
+def live_job(bootstrap: str, checkpoint: Path, delivery: str, every_ms: int = 0, buckets: int | None = None) -> JoinJob:
     spec = JoinSpec(
         name="live",
         left=Side(topic=LEFT, disorder_ms=0, format=Format.JSON),
         right=Right(topic=RIGHT, disorder_ms=0, format=Format.JSON, before_ms=BEFORE_MS, after_ms=0),
         producer_delay_ms=PRODUCER_DELAY_MS,
+        buckets=buckets,
         kafka={"bootstrap.servers": bootstrap},
     )
     return JoinJob(
@@ -167,10 +168,13 @@ class CommittedReader:
                 self.clicks += len(messages)
 
 
-def start_live_job(bootstrap: str, folder: Path, delivery: str, every_ms: int = 0) -> subprocess.Popen[bytes]:
+def start_live_job(
+    bootstrap: str, folder: Path, delivery: str, every_ms: int = 0, buckets: int | None = None
+) -> subprocess.Popen[bytes]:
     """Starts the job in a process and session of its own, as by `teacup run`; it continues `folder / "job.log"`."""
     command = [sys.executable, "-m", "benchmarks.latency", "--job", bootstrap, "--delivery", delivery]
     command += ["--checkpoint", str(folder / "checkpoint"), "--every-ms", str(every_ms)]
+    command += [] if buckets is None else ["--buckets", str(buckets)]
     return start_in_session(command, folder)
 
 
@@ -290,10 +294,11 @@ def _main() -> None:
     parser.add_argument("--job", metavar="BOOTSTRAP", help=argparse.SUPPRESS)
     parser.add_argument("--checkpoint", type=Path, help=argparse.SUPPRESS)
     parser.add_argument("--every-ms", type=int, default=0, help=argparse.SUPPRESS)
+    parser.add_argument("--buckets", type=int, help=argparse.SUPPRESS)
     asked = parser.parse_args()
     if asked.job:
         with Stop() as stop:
-            kind = JoinJobKind(live_job(asked.job, asked.checkpoint, asked.delivery, asked.every_ms))
+            kind = JoinJobKind(live_job(asked.job, asked.checkpoint, asked.delivery, asked.every_ms, asked.buckets))
             sys.exit(run(kind, Lines(as_json=True), stop))
     print(machine())
     medians: list[float] = []

@@ -1,7 +1,7 @@
 """What a live job costs where little arrives: cores, memory and latency at one rate after the other.
 
     python -m benchmarks.low_rate [--rates 0,500,5000,50000] [--seconds 60] [--delivery exactly-once]
-                                  [--every-ms 0] [--partitions 4,16,64,256] [--only ours,streams]
+                                  [--every-ms 0] [--partitions 4,16,64,256] [--buckets 4] [--only ours,streams]
 
 For each number of partitions one job, as by `teacup run`, and one broker; at each rate a process writes clicks and
 impressions as for `benchmarks.latency`, and the last three quarters of the time are measured. Then the same with Kafka
@@ -189,17 +189,19 @@ def quantile(latency: pl.Series, q: float) -> float:
     return float(np.quantile(latency, q)) if len(latency) else float("inf")
 
 
-def start(system: str, folder: Path, broker: Broker, delivery: str, every_ms: int) -> subprocess.Popen[bytes]:
+def start(system: str, folder: Path, broker: Broker, asked: argparse.Namespace) -> subprocess.Popen[bytes]:
     """Starts a system on the live topics, in a session of its own; it writes to `folder / "job.log"`."""
     if system == "ours":
-        return start_live_job(broker.bootstrap, folder, delivery, every_ms)
+        return start_live_job(broker.bootstrap, folder, asked.delivery, asked.every_ms, asked.buckets)
     topics = (LEFT, RIGHT, JOINED)
-    return start_in_session(streams_command(broker.bootstrap, topics, folder, PRODUCER_DELAY_MS, delivery), folder)
+    return start_in_session(
+        streams_command(broker.bootstrap, topics, folder, PRODUCER_DELAY_MS, asked.delivery), folder
+    )
 
 
 def measure(system: str, partitions: int, asked: argparse.Namespace, folder: Path, broker: Broker) -> None:
     create_live_topics(broker.bootstrap, partitions=partitions)
-    job = start(system, folder, broker, asked.delivery, asked.every_ms)
+    job = start(system, folder, broker, asked)
     reader = CommittedReader(broker.bootstrap, partitions)
     try:
         started(job, reader, broker.bootstrap)
@@ -242,6 +244,7 @@ def _main() -> None:
     parser.add_argument(
         "--partitions", type=numbers, default=str(PARTITIONS), help="of each topic, one after the other"
     )
+    parser.add_argument("--buckets", type=int, help="`join.buckets` of the job")
     parser.add_argument("--only", default=",".join(SYSTEMS), help=f"some of {', '.join(SYSTEMS)}")
     asked = parser.parse_args()
     print(machine())

@@ -485,8 +485,9 @@ class JoinSpec(DurationArgs, BothSides[Side]):
     idle, producer_delay_ms  about each topic that the join reads; about a stored right, the collector has them
     on_data_loss     "stop", or "continue" with what is left of the log and count the loss
     path             how records reach the task that joins them; None: direct if the topics are partitioned alike
-    buckets          among how many tasks a large batch is divided; None: one per partition, at most `BUCKETS`. On the
-                     direct path a bucket has whole partitions, so there are never more than these
+    buckets          among how many tasks a large batch is divided; None: one per partition, at most `BUCKETS` and, on
+                     a local master, its cores. On the direct path a bucket has whole partitions, so there are never
+                     more than these
     watermark_every_ms  the shortest interval between batches without records, which only expire the window
     outliers         n: up to n of 2n + 1 consecutive records may have a wrong time (far too late, or ahead of their
                      neighbours) without affecting the others; bounds rest on the median of 2n + 1
@@ -562,9 +563,9 @@ class JoinSpec(DurationArgs, BothSides[Side]):
         """Whether a left record can only match right records in the partition of its number."""
         return self.path is not JoinPath.SHUFFLED and not self.right.source.is_stored
 
-    def buckets_of(self, partitions: int) -> int:
-        """Returns into how many buckets a new checkpoint divides this many partitions."""
-        wanted = min(partitions, BUCKETS) if self.buckets is None else self.buckets
+    def buckets_of(self, partitions: int, cores: int | None = None) -> int:
+        """Returns into how many buckets a new checkpoint divides this many partitions; cores: None if unknown."""
+        wanted = min(partitions, BUCKETS, cores or BUCKETS) if self.buckets is None else self.buckets
         return wanted if self.path is JoinPath.SHUFFLED else min(wanted, partitions)
 
     def records_of_batch(self, buckets: int) -> int:

@@ -61,7 +61,8 @@ class MatchKeys(Keys):
     )
     buckets: Annotated[int, like(Count)] | None = of(JoinSpec).buckets(
         "among how many tasks a large batch is divided; null: one per partition (on the shuffled path of "
-        "the larger topic), at most 8. More use more cores, and make small batches slower"
+        "the larger topic), at most 8 and, on a local master, its cores. More use more cores, and make small batches "
+        "slower"
     )
 
 

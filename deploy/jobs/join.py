@@ -8,6 +8,7 @@ results that an earlier driver or attempt has written.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
@@ -57,6 +58,7 @@ from teacup.kafka.errors import KafkaIOError
 from teacup.kafka.headers import ID
 from teacup.kafka.log.topic_log import Ends
 from teacup.spark.analysis import analyse_quietly
+from teacup.spark.conf import local_cores, master_of
 from teacup.spark.jvm_errors import SUMMARY_SCHEMA, crossing_rows, summary_rows
 
 if TYPE_CHECKING:
@@ -200,7 +202,8 @@ class JoinJobKind(JobKind):
         self._kept = kept_rows(self._job)
         with started(self._job, moved) as spec:
             if join_kind_of(spec) is not LOOKUP:
-                spec = with_path(spec, planned, moved)
+                cores = local_cores(master_of(self._job.spark), os.cpu_count() or 1)
+                spec = with_path(spec, planned, moved, cores)
             self._job = replace(self._job, spec=spec)
             check_deduplicates(self._job)
             accept = self.accept_sample or moved is not None

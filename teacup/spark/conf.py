@@ -93,6 +93,17 @@ def is_local(master: str) -> bool:
     return master.startswith("local") and not master.startswith("local-cluster")
 
 
+def local_cores(master: str, machine: int) -> int | None:
+    """Returns how many tasks run at once on a local master; None if that is up to a cluster.
+
+    machine   the number of this machine's cores, of which `local[*]` takes all
+    """
+    found = _LOCAL.match(master)
+    if found is None:
+        return None
+    return machine if found[1] == "*" else int(found[1] or 1)
+
+
 def is_one_machine(master: str) -> bool:
     """Returns whether every process runs here, including those of `local-cluster`."""
     return master.startswith("local")

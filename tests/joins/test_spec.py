@@ -185,23 +185,29 @@ def test_both_sides_have_as_many_parts() -> None:
 
 
 @pytest.mark.parametrize(
-    ("path", "buckets", "partitions", "expected"),
+    ("path", "buckets", "partitions", "cores", "expected"),
     [
-        ("direct", None, 3, 3),
-        ("direct", None, 64, BUCKETS),
-        ("direct", 16, 64, 16),
-        ("direct", 16, 3, 3),
-        ("shuffled", None, 64, BUCKETS),
-        ("shuffled", 16, 3, 16),
+        ("direct", None, 3, None, 3),
+        ("direct", None, 64, None, BUCKETS),
+        ("direct", None, 64, 2, 2),
+        ("direct", None, 3, 4, 3),
+        ("direct", None, 64, 96, BUCKETS),
+        ("direct", 16, 64, 2, 16),
+        ("direct", 16, 3, None, 3),
+        ("shuffled", None, 64, None, BUCKETS),
+        ("shuffled", None, 64, 2, 2),
+        ("shuffled", 16, 3, 2, 16),
     ],
 )
-def test_buckets_are_partitions_up_to_a_number(path: str, buckets: int | None, partitions: int, expected: int) -> None:
-    """On the direct path each has whole partitions."""
+def test_buckets_are_partitions_up_to_a_number(
+    path: str, buckets: int | None, partitions: int, cores: int | None, expected: int
+) -> None:
+    """And no more than cores, unless the user says how many; on the direct path each has whole partitions."""
     left, right = Side(topic="l"), Right(topic="r", before_ms=1)
 
     spec = JoinSpec(name="j", left=left, right=right, path=path, buckets=buckets)  # type: ignore[arg-type]
 
-    assert spec.buckets_of(partitions) == expected
+    assert spec.buckets_of(partitions, cores) == expected
 
 
 def test_what_a_checkpoint_is_bound_to_is_plain_json() -> None:

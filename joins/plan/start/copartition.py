@@ -48,12 +48,15 @@ Samples = Mapping[str, Sequence[Keys]]
 Partitioner = Callable[[bytes], int]
 
 
-def with_path(spec: JoinSpec, planned: BatchPlan | None = None, moved: Handover | None = None) -> JoinSpec:
+def with_path(
+    spec: JoinSpec, planned: BatchPlan | None = None, moved: Handover | None = None, cores: int | None = None
+) -> JoinSpec:
     """Returns the join with its path and its number of buckets.
 
     planned   the newest batch plan of the checkpoint, whose path is kept, and on the direct path its buckets; None: a
               new checkpoint
     moved     what a new checkpoint knows about the one that it continues
+    cores     on how many cores the join will run, if that is known: a new checkpoint has no more buckets by default
 
     If the join key is Kafka's key and both topics are partitioned alike, the join takes the direct path, unless
     `spec.path` says otherwise. If not, it takes the shuffled path and logs the reason, or raises `NotCoPartitioned` if
@@ -75,7 +78,7 @@ def with_path(spec: JoinSpec, planned: BatchPlan | None = None, moved: Handover 
                 if why is not None:
                     log.info("%s takes the shuffled path: %s", spec.name, why)
             partitions = max(left.partition_count(), right.partition_count())
-            buckets = replace(spec, path=path).buckets_of(partitions)
+            buckets = replace(spec, path=path).buckets_of(partitions, cores)
     return replace(spec, path=path, buckets=buckets)
 
 

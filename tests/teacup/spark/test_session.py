@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from teacup.spark.conf import effective, of_checkpoint, problems, with_attempts
+from teacup.spark.conf import effective, local_cores, of_checkpoint, problems, with_attempts
 from teacup.spark.errors import SessionRefused
 from teacup.spark.session import Session
 from tests.support.leftovers import of_session
@@ -32,6 +32,21 @@ from tests.support.waiting import wait_until
 def test_a_local_master_tries_tasks_again(given: str, master: str) -> None:
     """Spark's own default there is to fail with the first failed task."""
     assert with_attempts(given) == master
+
+
+@pytest.mark.parametrize(
+    ("master", "cores"),
+    [
+        ("local", 1),
+        ("local[2]", 2),
+        ("local[*]", 16),
+        ("local[6,4]", 6),
+        ("local-cluster[2,1,1024]", None),
+        ("yarn", None),
+    ],
+)
+def test_a_local_master_has_so_many_cores(master: str, cores: int | None) -> None:
+    assert local_cores(master, 16) == cores
 
 
 @pytest.mark.parametrize("checkpoint", ["/data/checkpoint", "checkpoint", "file:///data/checkpoint"])

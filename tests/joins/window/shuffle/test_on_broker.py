@@ -171,7 +171,7 @@ def test_a_job_delivers_every_row_once(
         "kafka": kafka,
         "left": {"topic": spec.left.topic, "disorder": "0s"},
         "right": {"topic": spec.right.topic, "disorder": "0s"},
-        "join": {"before": "2s", "after": "1s"},
+        "join": {"before": "2s", "after": "1s", "buckets": 3},
         "records_per_batch": 300,
         "output": {"topic": out},
         "topics": {"dead_letter": dead, "unjoined": unjoined},
