@@ -93,8 +93,8 @@ class RangeGate:
         """Returns the facts of the range, once all of its batches were seen."""
         partition_range = self.partition_range
         if not partition_range.records:
-            watermark_ms = max(partition_range.watermark_ms, partition_range.claim_ms)
-            return RangeFacts(partition_range.end, watermark_ms, partition_range.tail, held_ms=partition_range.held_ms)
+            before = partition_range
+            return RangeFacts(before.end, before.before_ms, before.tail, held_ms=before.held_ms)
         proved_ms = (self._seen or self._gone).reached_ms
         shown_ms = proved_ms - self.disorder_ms if proved_ms > UNKNOWN else UNKNOWN
         claim_ms = UNKNOWN if self._stopped else partition_range.claim_ms

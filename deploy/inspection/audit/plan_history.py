@@ -175,12 +175,6 @@ def _stalled_ms(bucket: Bucket, then: Bucket, shuffled: bool, after_ms: int) -> 
     cut = any(then.right[p].start < planned.end for p, planned in bucket.right.items())
     if bucket.give_up_ms is None or cut:
         return LATEST_MS
-    known_ms = then.watermark_ms
-    if shuffled:
-        before = [
-            planned.watermark_ms if planned.end > planned.start else max(planned.watermark_ms, planned.claim_ms)
-            for planned in bucket.right.values()
-        ]
-        known_ms = max(bucket.watermark_ms, min(before, default=EARLIEST_MS))
+    known_ms = bucket.known_watermark_ms if shuffled else then.watermark_ms
     complete_ms = known_ms - after_ms if known_ms > EARLIEST_MS else EARLIEST_MS
     return complete_ms if bucket.give_up_ms > complete_ms else LATEST_MS
