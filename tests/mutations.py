@@ -42,6 +42,8 @@ class Mutation:
 PROPERTIES = "tests/joins/window/test_join_properties.py"
 RECEIPT = "teacup/kafka/delivery/receipt.py"
 DELIVERY = "teacup/kafka/delivery/delivery.py"
+FENCING = "teacup/kafka/delivery/fencing.py"
+GROUPS = "tests/teacup/kafka/delivery/test_delivery_groups.py"
 LOSSES = "teacup/kafka/log/losses.py"
 AUDIT = "tests/deploy/inspection/audit/test_compare.py"
 
@@ -96,6 +98,20 @@ MUTATIONS = (
         PROPERTIES,
     ),
     Mutation(
+        "each bucket has a window of its own",
+        "joins/window/bolt.py",
+        "key = (ticket.generation, ticket.name_of_part)",
+        'key = (ticket.generation, "0")',
+        "tests/joins/window/test_wrong_partitions.py",
+    ),
+    Mutation(
+        "records of different partitions do not match on the direct path",
+        "joins/window/match.py",
+        'partitions=probing["partition"].to_numpy()[by_hash] if apart else None,',
+        "partitions=None,",
+        "tests/joins/window/test_match.py",
+    ),
+    Mutation(
         "a slice's checksum",
         "joins/window/slice_files.py",
         'if content.size != head.get("length") or _checksum(head, content) != head.get("crc"):',
@@ -136,6 +152,20 @@ MUTATIONS = (
         "if transactions.perhaps_sent_twice:",
         "if False:",
         "tests/teacup/kafka/delivery",
+    ),
+    Mutation(
+        "each bucket of a task has a receipt of its own",
+        FENCING,
+        'is the receipt."""\n        return self.transactional_id',
+        'is the receipt."""\n        return self.transactional_id.rpartition(\'/\')[0]',
+        GROUPS,
+    ),
+    Mutation(
+        "a producer is not reused after another process had its bucket",
+        DELIVERY,
+        "if made.handled != before or made.connections.has_lost_one:",
+        "if made.connections.has_lost_one:",
+        GROUPS,
     ),
     Mutation(
         "a feeder's positions are not set by hand",

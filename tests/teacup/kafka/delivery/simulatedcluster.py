@@ -76,8 +76,12 @@ class Cluster:
         self.now_s += seconds
         for name, transaction in list(self.open.items()):
             if self.now_s - transaction.began_s > transaction.timeout_s:
-                self._end(name, commit=False)
-                self.epochs[name] += 1
+                self.time_out(name)
+
+    def time_out(self, name: str) -> None:
+        """The coordinator aborts a transaction and fences its producer."""
+        self._end(name, commit=False)
+        self.epochs[name] += 1
 
     def init(self, name: str) -> int:
         if name in self.open:

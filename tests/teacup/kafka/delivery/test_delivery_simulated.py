@@ -14,20 +14,21 @@ and in the end every row of the newest job. The canaries each remove one safegua
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import replace
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from teacup.kafka.delivery import claim, delivery, fencing, receipt
-from teacup.kafka.delivery.fencing import FencedProducer, read_receipt
-from teacup.kafka.delivery.receipt import NOTHING_IN, Batch, Receipt
-from teacup.kafka.delivery.transactional import TransactionalWriter
+from teacup.kafka.delivery import claim, fencing, receipt
 from teacup.kafka.write import writer
-from teacup.kafka.write.producer import ConnectionWatch
 from tests.support.canary import searched
-from tests.teacup.kafka.delivery.simulatedcluster import Cluster
+from tests.teacup.kafka.delivery.missingsafeguards import (
+    digest_ignored,
+    done_ignored,
+    generation_ignored,
+    nobody_is_fenced,
+    receipt_read_before_fencing,
+)
 from tests.teacup.kafka.delivery.simulatedhistory import play
 
 
@@ -55,54 +56,12 @@ def test_each_row_is_in_the_output_once_whoever_takes_over_for_whom(data):
     play(data, standbys=True)
 
 
-def _receipt_read_before_fencing(patched: pytest.MonkeyPatch) -> None:
-    def obvious(self, kafka, bucket, clients, handled=None):
-        self.receipt, self._group = read_receipt(kafka, bucket, clients)
-        FencedProducer.__init__(self, kafka, bucket, clients)
-        self.kept = self.begun = self.perhaps_sent_twice = False
-        self.handled = handled
-        self.connections = ConnectionWatch(self.writer.connections_lost)
-
-    patched.setattr(TransactionalWriter, "__init__", obvious)
-
-
-def _digest_ignored(patched: pytest.MonkeyPatch) -> None:
-    def without(found: Receipt | None, batch: Batch, who: str) -> receipt.WrittenSoFar:
-        return receipt.written_so_far(found and replace(found, digest=batch.digest), batch, who)
-
-    patched.setattr(delivery, "written_so_far", without)
-
-
-def _done_ignored(patched: pytest.MonkeyPatch) -> None:
-    def without(found: Receipt | None, batch: Batch, who: str) -> receipt.WrittenSoFar:
-        was = receipt.written_so_far(found, batch, who)
-        return NOTHING_IN if was.done else was
-
-    patched.setattr(delivery, "written_so_far", without)
-
-
-def _generation_ignored(patched: pytest.MonkeyPatch) -> None:
-    def without(found: Receipt | None, batch: Batch, who: str) -> receipt.WrittenSoFar:
-        if found is not None and found.generation != batch.generation and batch.number == 1:
-            return NOTHING_IN
-        return receipt.written_so_far(found, batch, who)
-
-    patched.setattr(delivery, "written_so_far", without)
-
-
-def _nobody_is_fenced(patched: pytest.MonkeyPatch) -> None:
-    def as_before(self: Cluster, name: str) -> int:
-        return self.epochs.setdefault(name, 0)
-
-    patched.setattr(Cluster, "init", as_before)
-
-
 SEEDS = {
-    _receipt_read_before_fencing: 1,
-    _digest_ignored: 2,
-    _done_ignored: 399,
-    _generation_ignored: 381,
-    _nobody_is_fenced: 396,
+    receipt_read_before_fencing: 1,
+    digest_ignored: 2,
+    done_ignored: 399,
+    generation_ignored: 381,
+    nobody_is_fenced: 396,
 }
 
 
@@ -132,7 +91,7 @@ def test_without_terms_an_earlier_process_writes_after_a_later_one():
 
 
 @pytest.mark.canary
-@pytest.mark.parametrize("without", SEEDS, ids=lambda rule: rule.__name__.strip("_"))
+@pytest.mark.parametrize("without", SEEDS, ids=lambda rule: rule.__name__)
 def test_without_a_safeguard_the_property_fails(without):
     """Each missing safeguard has a history that shows it."""
 
