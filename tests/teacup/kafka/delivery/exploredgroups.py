@@ -43,7 +43,6 @@ GENERATION = "g"
 TOGETHER, APART = ((0, 1),), ((0,), (1,))
 ROWS = {1: ((1, 1), (2, 2)), 2: ((1, 1), (0, 1)), 3: ((1, 1), (1, 1))}
 """Batch -> of each bucket its rows, and in how many parts they are committed."""
-BATCHES = len(ROWS)
 NOBODY = -1
 """In place of the task: its driver no longer waits for it."""
 
@@ -101,11 +100,27 @@ class Explored:
 
 
 class Histories:
-    """The state space; `explore` walks all of it, depth first."""
+    """The state space; `explore` walks all of it, depth first.
 
-    def __init__(self, disturbances: int, bucket_of: BucketOf = bucket_of, digest: Callable[[int], str] = str) -> None:
-        """disturbances: at most so many in a history; bucket_of, digest: of canaries, where only rows are checked."""
+    situations   what was seen of a bucket: its open transaction, its rows and its receipt, in which batch
+    """
+
+    def __init__(
+        self,
+        disturbances: int,
+        bucket_of: BucketOf = bucket_of,
+        digest: Callable[[int], str] = str,
+        *,
+        batches: int = len(ROWS),
+        in_any_order: bool = False,
+    ) -> None:
+        """disturbances: at most so many in a history; bucket_of, digest: of canaries, where only rows are checked.
+
+        in_any_order   walk all orders of independent steps, too
+        """
         self.lanes, self._most, self._bucket_of, self._digest = Lanes(), disturbances, bucket_of, digest
+        self._batches, self._in_any_order = batches, in_any_order
+        self.situations: set[tuple[object, ...]] = set()
         self._clusters: list[Frozen] = []
         self._number: dict[Frozen, int] = {}
         self._checked: set[tuple[int, int]] = set()
@@ -181,7 +196,7 @@ class Histories:
         if disturbed is None and goes_on:
             return
         opened = [name for name, *_ in self._clusters[state.cluster][1]]
-        if not goes_on and (state.starting is not None or state.number <= BATCHES) and not opened:
+        if not goes_on and (state.starting is not None or state.number <= self._batches) and not opened:
             raise Broken(f"nothing goes on in batch {state.number}")
         for name in opened:
             after = self._timed_out(state.cluster, name)
@@ -189,11 +204,13 @@ class Histories:
 
     def _awaited(self, state: State) -> int | None:
         """Returns a bucket for which the driver can do nothing until its delivery has gone on; None: there is none."""
-        for process in state.processes:
-            for bucket in process.buckets:
-                if self.lanes.seen[process.lanes[bucket]].asks:
-                    return bucket
-        return None
+        awaited = (
+            bucket
+            for process in state.processes
+            for bucket in process.buckets
+            if self.lanes.seen[process.lanes[bucket]].asks
+        )
+        return None if self._in_any_order else next(awaited, None)
 
     def _arrivals(self, state: State, among: int | None) -> Iterator[tuple[str, State]]:
         for at, (bucket, lane) in enumerate(state.late):
@@ -239,7 +256,7 @@ class Histories:
         return self.lanes.seen[lane].asks == "read" and answer == ("is", None)
 
     def _driver(self, state: State, disturbed: State | None) -> Iterator[tuple[str, State]]:
-        if state.starting is not None or state.number > BATCHES:
+        if state.starting is not None or state.number > self._batches:
             return
         if not state.tasks:
             for tasks in (TOGETHER, APART):
@@ -351,8 +368,11 @@ class Histories:
         """What holds at every point at which somebody may read."""
         if (state.cluster, state.number) in self._checked:
             return
-        _, _, rows, offsets = self._clusters[state.cluster]
+        _, opened, rows, offsets = self._clusters[state.cluster]
         for bucket in (0, 1):
+            name = bucket_of(bucket).group
+            now = [one for one in opened if one[0] == name], [row for row in rows if row[2] == str(bucket)]
+            self.situations.add((bucket, state.number, repr(now), dict(offsets).get(name)))
             there = {number: [row[3] for row in rows if row[1:3] == (number, str(bucket))] for number in ROWS}
             for number, found in there.items():
                 count, _ = ROWS[number][bucket]

@@ -37,6 +37,16 @@ def test_each_row_is_in_the_output_once_whoever_is_with_whom() -> None:
     assert found.interleavings > 5 * 10**11
 
 
+def test_the_order_of_independent_steps_makes_no_difference() -> None:
+    """Of one batch all orders are walked: each bucket is seen in the same situations."""
+    walked = [Histories(1, batches=1, in_any_order=any_order) for any_order in (False, True)]
+    with no_garbage_collection():
+        few, all_ = [histories.explore() for histories in walked]
+
+    assert walked[0].situations == walked[1].situations
+    assert few.states < all_.states / 2
+
+
 WRONG_OUTPUT = "not each row once|rows without their receipt|the receipt differs|is committed with"
 
 
