@@ -8,8 +8,10 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
 import sys
 import time
+import uuid
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
@@ -58,6 +60,32 @@ class Member(Run):
         self._check()
 
 
+class Told:
+    """What the command tells systemd: it takes the place of systemd's socket, in the abstract namespace."""
+
+    def __init__(self) -> None:
+        self.address = f"@teacup-stops-{uuid.uuid4().hex}"
+        self._socket = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+        self._socket.setblocking(False)
+        self._socket.bind(f"\0{self.address[1:]}")
+        self._ready = 0
+
+    def ready(self) -> int:
+        """Returns how often it was ready since its start."""
+        with suppress(BlockingIOError):
+            while True:
+                self._ready += self._socket.recv(64) == b"READY=1"
+        return self._ready
+
+    def forget(self) -> None:
+        """Another start begins."""
+        self.ready()
+        self._ready = 0
+
+    def close(self) -> None:
+        self._socket.close()
+
+
 @dataclass
 class StoppedRun:
     """A history of stops; each is of the start that follows the one before."""
@@ -75,6 +103,7 @@ class StoppedRun:
         self._process: JobProcess | None = None
         self._said_before = 0  # the length of its log when the signal came
         self._members: list[Member] = []
+        self._told = Told()
         try:
             for number, kind in enumerate(KINDS[self.kind]):
                 folder = self.folder / str(number)
@@ -119,6 +148,7 @@ class StoppedRun:
                 os.kill(pid, signal.SIGKILL)
         for member in self._members:
             member.close()
+        self._told.close()
 
     def _stop_it(self, stop: Stop) -> None:
         self.done.append(str(stop))
@@ -150,7 +180,8 @@ class StoppedRun:
         command = [sys.executable, "-m", "deploy.cli", "run", *options, *map(str, files)]
         log = self.folder / "errors.log"
         log.unlink(missing_ok=True)
-        with environment({**first.surroundings(), "TMPDIR": str(self._temporary)}):
+        self._told.forget()
+        with environment({**first.surroundings(), "TMPDIR": str(self._temporary), "NOTIFY_SOCKET": self._told.address}):
             self._process = JobProcess(self.folder, first.content(), command)
         for member in self._members:
             member.follow(self._process, self.done)
@@ -272,12 +303,12 @@ class StoppedRun:
         return catches(self._pid, signal.SIGTERM)
 
     def _planner(self) -> bool:
-        """Whether it plans: in the command itself, or for a shuffled join in a process.
+        """Whether what plans has begun: in the command itself, which says so, or for a shuffled join in a process.
 
-        Where these are forked, they are children of their server.
+        Where these are forked, they are children of their server. A standby that waits says that it is ready, too.
         """
         if "shuffled-join" not in KINDS[self.kind]:
-            return bool(self._some(JVM)) and self._is_connected()
+            return self._told.ready() > ("standby: warm, waits for" in self._job.logged())
         servers = self._some(FORKED_PLANNER)
         return bool(self._some(PLANNER)) or len(servers) > 1
 
