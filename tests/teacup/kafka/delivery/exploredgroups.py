@@ -100,10 +100,7 @@ class Explored:
 
 
 class Histories:
-    """The state space; `explore` walks all of it, depth first.
-
-    situations   what was seen of a bucket: its open transaction, its rows and its receipt, in which batch
-    """
+    """The state space; `explore` walks all of it, depth first."""
 
     def __init__(
         self,
@@ -120,7 +117,6 @@ class Histories:
         """
         self.lanes, self._most, self._bucket_of, self._digest = Lanes(), disturbances, bucket_of, digest
         self._batches, self._in_any_order = batches, in_any_order
-        self.situations: set[tuple[object, ...]] = set()
         self._clusters: list[Frozen] = []
         self._number: dict[Frozen, int] = {}
         self._checked: set[tuple[int, int]] = set()
@@ -128,8 +124,8 @@ class Histories:
         self._task = cache(self._made_task)
         self._start = cache(self._made_start)
 
-    def explore(self) -> Explored:
-        """Walks every state. Raises `Broken`, with the way to it."""
+    def explore(self, look: Callable[[State], object] = lambda _: None) -> Explored:
+        """Walks every state, and looks at each. Raises `Broken`, with the way to it."""
         found = Explored()
         paths: dict[State, int] = {}
         first = self._first()
@@ -159,6 +155,7 @@ class Histories:
             way.append(label)
             try:
                 self._check(following)
+                look(following)
             except Broken as broken:
                 raise Broken(f"{broken}, after: {'; '.join(way)}") from None
             on_way.add(following)
@@ -201,6 +198,17 @@ class Histories:
         for name in opened:
             after = self._timed_out(state.cluster, name)
             yield f"aborts {name}", self._unfenced((disturbed or state)._replace(cluster=after))
+
+    def situation(self, state: State, bucket: int) -> object:
+        """Returns what one bucket has to do with a state: epoch, transaction, rows, receipt, and who asks for what."""
+        name, (epochs, opened, rows, offsets) = bucket_of(bucket).group, self._clusters[state.cluster]
+        asking = [
+            sorted(filter(None, (self.lanes.seen[one.lanes[bucket]].asks for one in processes)))
+            for processes in (state.processes, state.left)
+        ]
+        late = [self.lanes.seen[lane].asks for of, lane in state.late if of == bucket]
+        mine = [one for one in opened if one[0] == name], [row for row in rows if row[2] == str(bucket)]
+        return state.number, state.spent, dict(epochs)[name], repr(mine), dict(offsets)[name], str(asking), str(late)
 
     def _awaited(self, state: State) -> int | None:
         """Returns a bucket for which the driver can do nothing until its delivery has gone on; None: there is none."""
@@ -368,11 +376,8 @@ class Histories:
         """What holds at every point at which somebody may read."""
         if (state.cluster, state.number) in self._checked:
             return
-        _, opened, rows, offsets = self._clusters[state.cluster]
+        _, _, rows, offsets = self._clusters[state.cluster]
         for bucket in (0, 1):
-            name = bucket_of(bucket).group
-            now = [one for one in opened if one[0] == name], [row for row in rows if row[2] == str(bucket)]
-            self.situations.add((bucket, state.number, repr(now), dict(offsets).get(name)))
             there = {number: [row[3] for row in rows if row[1:3] == (number, str(bucket))] for number in ROWS}
             for number, found in there.items():
                 count, _ = ROWS[number][bucket]
