@@ -326,28 +326,30 @@ def sample_of(
     side: Side, registry: Mapping[str, str], records: Mapping[int, Sequence[Record]], out_of: int, ceiling_ms: int
 ) -> Sample:
     """Returns the sample of these records (by partition), taken from ranges of `out_of` offsets."""
-    keys: dict[int, list[bytes | None]] = {}
-    times: dict[int, list[int | None]] = {}
-    ahead: list[int] = []
-    tombstones = timed = zoneless = marked = unfit = 0
-    decode = decoder(side, registry)
-    for p, some in records.items():
-        tombstones += sum(record.value is None for record in some)
-        some = [record for record in some if record.value is not None] if side.tombstones == "skip" else some
-        batch = _batch(some) if decode is None else decode(_batch(some))
+    every = [record for some in records.values() for record in some]
+    tombstones = sum(record.value is None for record in every)
+    batch = _batch([record for record in every if record.value is not None] if side.tombstones == "skip" else every)
+    if (decode := decoder(side, registry)) is not None:
+        batch = decode(batch)
+    found, unfit = find(side, batch), 0
+    if found.reasons is not None and (fits := (found.reasons != WHERE).fill_null(value=True)).all() is False:
+        unfit = int((~fits).sum())
+        batch = batch.filter(fits.to_arrow())
         found = find(side, batch)
-        if found.reasons is not None and (fits := (found.reasons != WHERE).fill_null(value=True)).all() is False:
-            unfit += int((~fits).sum())
-            batch = batch.filter(fits.to_arrow())
-            found = find(side, batch)
-        keys[p] = (batch.column("key") if found.keys is None else found.keys).to_pylist()
-        times[p] = [at if at is not None and at <= ceiling_ms else None for at in found.times.to_pylist()]
-        ahead += [at for at in found.times.to_pylist() if at is not None and at > ceiling_ms]
-        if side.has_json:
-            ops = json_fields(batch.column("value"), None, OPS).keys
-            marked += sum(pc.sum(pc.equal(op, "d")).as_py() or 0 for op in ops)
-        timed += len(found.times) - found.times.null_count
-        zoneless += 0 if found.reasons is None else int((found.reasons == NO_ZONE).sum())
+    keys: dict[int, list[bytes | None]] = {p: [] for p in records}
+    times: dict[int, list[int | None]] = {p: [] for p in records}
+    ahead: list[int] = []
+    found_keys = batch.column("key") if found.keys is None else found.keys
+    rows = (batch.column("partition").to_pylist(), found_keys.to_pylist(), found.times.to_pylist())
+    for p, key, at in zip(*rows, strict=True):
+        keys[p].append(key)
+        times[p].append(at if at is not None and at <= ceiling_ms else None)
+        if at is not None and at > ceiling_ms:
+            ahead.append(at)
+    ops = json_fields(batch.column("value"), None, OPS).keys if side.has_json else ()
+    marked = sum(pc.sum(pc.equal(op, "d")).as_py() or 0 for op in ops)
+    timed = len(found.times) - found.times.null_count
+    zoneless = 0 if found.reasons is None else int((found.reasons == NO_ZONE).sum())
     middle = sorted(ahead)[len(ahead) // 2] if ahead else None
     return Sample(keys, times, out_of, tombstones, middle, timed, zoneless, tombstones + marked, unfit)
 

@@ -126,3 +126,18 @@ def test_deletes_of_change_data_capture_are_counted():
     found = sample_of(Side(topic="t", format="json"), {}, {0: records}, 5, 5_000)
 
     assert (found.tombstones, found.deletes) == (1, 3)
+
+
+def test_each_partition_has_its_own_records():
+    """They are read together, as a topic may have hundreds of partitions; one may have nothing."""
+    records = {
+        4: [Record(4, i, 5, 1, b"k", b'{"at": %d, "id": "%d"}' % (40 + i, i)) for i in range(3)],
+        0: [],
+        9: [Record(9, 7, 5, 1, b"k", b"no JSON"), Record(9, 8, 5, 1, b"k", b'{"at": 90, "id": "z"}')],
+    }
+    side = Side(topic="t", key="$.id", time="$.at", format="json")
+
+    found = sample_of(side, {}, records, 5, 5_000)
+
+    assert found.times == {4: [40, 41, 42], 0: [], 9: [None, 90]}
+    assert found.given_keys == {4: [b"0", b"1", b"2"], 0: [], 9: [b"z"]}
