@@ -57,6 +57,8 @@ _LOCAL_CHECKPOINT: Mapping[str, str] = {
 _LOCAL_DEFAULTS: Mapping[str, str] = {
     "spark.driver.host": "127.0.0.1",  # looking up the host name can take seconds, or fail
     "spark.driver.bindAddress": "127.0.0.1",
+    "spark.storage.blockManagerHeartbeatTimeoutMs": "3650d",  # the driver is its only executor: if the clock jumps by
+    # more than two minutes, Spark takes it for lost, and logs an error every ten seconds
 }
 
 

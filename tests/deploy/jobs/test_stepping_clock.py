@@ -78,6 +78,8 @@ def test_whatever_the_clock_does_no_row_is_wrong(
     assert rows == sorted((number, stored) for number, stored, *_ in traffic.expected)
     assert code == 0
     assert "the wall clock has jumped by" in logged
+    assert "heartbeats" not in logged
+    assert "BlockManager" not in logged
 
 
 def rows_written(job: JobProcess) -> int:
