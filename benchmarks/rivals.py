@@ -181,11 +181,16 @@ def streams_command(
     bootstrap: str, topics: tuple[str, str, str], folder: Path, grace_ms: int, delivery: str = "at-least-once"
 ) -> list[str]:
     """Compiles Kafka Streams' join of the left, right and output topic, and returns the command that starts it."""
-    jars, java = f"{fetch_jars(STREAMS / 'pom.xml')}/*", find_java()
-    subprocess.run([f"{java}c", "-cp", jars, "-d", folder, STREAMS / "RivalStreams.java"], check=True)
     guarantee = {"at-least-once": "at_least_once", "exactly-once": "exactly_once_v2"}[delivery]
     options = [str(folder / "state"), str(BEFORE_MS), str(grace_ms), guarantee]
-    return [java, "-cp", f"{folder}:{jars}", "RivalStreams", bootstrap, *topics, *options]
+    return [*java_command(STREAMS / "RivalStreams.java", folder), bootstrap, *topics, *options]
+
+
+def java_command(program: Path, folder: Path) -> list[str]:
+    """Compiles a program with the jars of the pom beside it, into the folder; returns the command that starts it."""
+    jars, java = f"{fetch_jars(program.with_name('pom.xml'))}/*", find_java()
+    subprocess.run([f"{java}c", "-cp", jars, "-d", folder, program], check=True)
+    return [java, "-cp", f"{folder}:{jars}", program.stem]
 
 
 @dataclass(frozen=True, slots=True)
