@@ -95,9 +95,12 @@ class Use:
             yield self.transactions[0].grants[1]
 
 
-def to_audit(job: JoinJob) -> Use:
-    """Returns what `teacup audit` uses."""
-    return Use(_inputs_and_outputs(job, READ_CHECKED))
+def to_audit(job: JoinJob, corrections: str | None = None) -> Use:
+    """Returns what `teacup audit` uses, with `--corrections` that topic, too."""
+    topics = _inputs_and_outputs(job, READ_CHECKED)
+    if corrections is not None:
+        topics.append(Named("--corrections", corrections, job.written_with, WRITE_AND_READ))
+    return Use(topics)
 
 
 def to_explain(job: JoinJob) -> Use:

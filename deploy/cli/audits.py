@@ -21,7 +21,7 @@ from teacup.base.errors import ExitCode
 
 if TYPE_CHECKING:
     from deploy.inspection.audit.findings import Findings
-    from deploy.jobfile.job import CommonJob
+    from deploy.jobfile.job import CommonJob, JoinJob
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,6 +35,7 @@ class AuditRequest:
     report: Path | None
     folder: Path | None
     most: int
+    corrections: str | None = None
 
     def times(self) -> tuple[int, int]:
         """Returns the range in milliseconds. Raises `typer.BadParameter`."""
@@ -48,6 +49,16 @@ class AuditRequest:
         for option, folder in (("--folder", self.folder), ("--report", self.report and self.report.resolve().parent)):
             if folder is not None and not folder.is_dir():
                 raise typer.BadParameter(f"there is no folder {str(folder)!r}", param_hint=option)
+
+    def check_corrections(self, job: JoinJob) -> None:
+        """Checks that the corrections may go to their topic. Raises `typer.BadParameter`."""
+        own = {job.spec.left.topic, job.spec.right.topic, job.output.topic, *job.output.side_topics.values()}
+        if self.corrections in own:
+            raise typer.BadParameter(
+                f"{self.corrections!r} is a topic of the job itself; give another one", param_hint="--corrections"
+            )
+        if self.corrections is not None and self.sample is not None:
+            raise typer.BadParameter("corrections need all keys; leave --sample out", param_hint="--corrections")
 
     def percent(self) -> float | None:
         """Returns the percentage of keys to compare. Raises `typer.BadParameter`."""
@@ -78,6 +89,7 @@ def audit_of(job: CommonJob | None, job_file: Path, asked: AuditRequest) -> Exit
     if not isinstance(job, JoinJob):
         typer.echo(f"{job_file}: kind: only a join can be audited", err=True)
         return ExitCode.BAD_JOB_FILE
+    asked.check_corrections(job)
     from duckdb import Error as DatabaseError
 
     from deploy.check.access import explained
@@ -87,8 +99,15 @@ def audit_of(job: CommonJob | None, job_file: Path, asked: AuditRequest) -> Exit
 
     try:
         wait_for_brokers(job.spec.kafka, give_up_after_s=LOOK_WITHIN_S)
-        with explained(lambda: to_audit(job)), _progress() as tell:
-            found = audit(job, *times, percent=percent, folder=asked.folder, most=asked.most, tell=tell)
+        with explained(lambda: to_audit(job, asked.corrections)), _progress() as tell:
+            found = audit(
+                *(job, *times),
+                percent=percent,
+                folder=asked.folder,
+                most=asked.most,
+                corrections=asked.corrections,
+                tell=tell,
+            )
         if asked.report is not None:
             _report(asked.report, found)
     except (DeployError, JoinError, KafkaIOError) as error:
@@ -160,8 +179,14 @@ def audit(
         Path | None, typer.Option("--folder", help="for its files while it runs: some 100 bytes per record")
     ] = None,
     most: Annotated[int, typer.Option("--show", min=1, help="how many differences of each kind to name")] = 20,
+    corrections: Annotated[
+        str | None,
+        typer.Option("--corrections", metavar="TOPIC", help="write the rows that are different now to this topic"),
+    ] = None,
     assignments: Assignments = None,
 ) -> None:
     """Join a time range again by brute force, and compare that with the output and side topics; made for cron."""
-    asked = AuditRequest(begin, end, sample, as_json=as_json, report=report, folder=folder, most=most)
+    asked = AuditRequest(
+        begin, end, sample, as_json=as_json, report=report, folder=folder, most=most, corrections=corrections
+    )
     raise typer.Exit(audit_of(loaded(job_file, assignments or ()), job_file, asked))

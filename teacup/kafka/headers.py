@@ -25,7 +25,7 @@ OUTCOME = "teacup.outcome"
 """Side topics: the outcome of the row that the copy is about."""
 
 REASON = "teacup.reason"
-"""Side topics: why the record is there."""
+"""Side topics and corrections: why the record is there."""
 
 SIZE = "teacup.size"
 """Dead letters with the reason `too_large`: the bytes of the row."""
@@ -39,6 +39,9 @@ EXPRESSION = "teacup.expression"
 TIME = "teacup.time"
 """The record's own time in milliseconds, if the topic refuses it as a timestamp."""
 
+CORRECTS = "teacup.corrects"
+"""Corrections: the row of the output that this one replaces or withdraws, `LEFT RIGHT` as in `teacup`."""
+
 UNREADABLE = "teacup.unreadable"
 """`headers`: the record has a header whose name is not UTF-8; this one is in place of all of them."""
 
@@ -50,10 +53,10 @@ NO_CANDIDATE = "no_candidate"
 """unmatched: no right record of its key lies in the interval."""
 
 RIGHT_STALLED = "right_stalled"
-"""unmatched: right made no progress for `max_wait`."""
+"""unmatched, correction: right made no progress for `max_wait`."""
 
 NO_LONGER_STORED = "no_longer_stored"
-"""unmatched: the store may have expired its match (`on_expired: unmatched` of a lookup join)."""
+"""unmatched, correction: the store may have expired its match (`on_expired: unmatched` of a lookup join)."""
 
 DELETED = "deleted"
 """unmatched: right had been deleted at left's time (`before: unlimited` of a lookup join)."""
@@ -108,6 +111,21 @@ SELECT_FAILED = "select_failed"
 
 SCHEMA_MISMATCH = "schema_mismatch"
 """dead_letter: a value of the row is not of the `schema` of its side, with `on_mismatch`; the left record is copied."""
+
+LATE_RIGHT = "late_right"
+"""correction: a right record came, or was stored, after the left record had gone."""
+
+LATE_LEFT = "late_left"
+"""correction: the left record was late, and right records had expired."""
+
+MISSING_ROW = "missing"
+"""correction: the left record has no row in the output."""
+
+WRONG_ROW = "wrong"
+"""correction: `teacup audit` names the row as a fault, such as one from a store that had lost records."""
+
+OTHER_ROW = "other_row"
+"""correction: of the type `full`, a corrected row takes this right record, or no longer has it."""
 
 UNWRITABLE = (TOO_LARGE, SELECT_FAILED, SCHEMA_MISMATCH)
 """Why a row that was joined becomes a dead letter."""

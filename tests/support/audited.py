@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from contextlib import closing
+from collections.abc import Iterator, Sequence
+from contextlib import closing, contextmanager
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -175,6 +175,12 @@ class Audited:
     changes: dict[str, Any] = field(default_factory=dict)
 
     def verdicts(self) -> Judgement:
+        with self.judged() as (_, _, found):
+            return found
+
+    @contextmanager
+    def judged(self) -> Iterator[tuple[AuditTables, AuditScope, Judgement]]:
+        """The tables after the audit, what was compared, and the verdicts."""
         spec = self.simulations[0].spec
         tables: dict[str, list[pa.Table]] = {name: [schema.empty_table()] for name, schema in TABLES.items()}
         left: dict[int, LeftSpan] = {}
@@ -203,7 +209,8 @@ class Audited:
                 con.register(f"{name}_given", pa.concat_tables(found))
                 con.execute(f"CREATE TABLE in_{name} AS SELECT * FROM {name}_given")
                 con.execute(f"CREATE TABLE {name} AS " + (alone_as_copies(name) if full else f"FROM in_{name}"))
-            return compare(AuditTables(con), scope, most=1_000)
+            db = AuditTables(con)
+            yield db, scope, compare(db, scope, most=1_000)
 
     def _add(self, simulation: Any, number: int, tables: Any, left: Any, right: Any) -> None:
         spec, base = simulation.spec, APART * number

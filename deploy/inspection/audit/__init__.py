@@ -9,6 +9,7 @@ earlier.py       what the checkpoints that this one was moved or rewound from ha
 digests.py       digests of texts that can be computed from the digests of their parts (pure)
 findings.py      what was checked, how strictly, and what is wrong, for people and machines (pure)
 judging/         the verdicts, in SQL
+corrections.py   the rows that are different now, for a topic of their own
 page.py          the findings as a page, minute by minute (pure)
 records.py       records and rows as columns of numbers, a batch at a time (pure)
 run.py           the run: checkpoint, topics, tables, verdicts, keys of the records with faults

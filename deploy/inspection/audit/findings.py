@@ -86,6 +86,7 @@ class Findings:
     side      by side topic and by side: how many of the checked records have a copy there
     counts    all faults, by kind; faults: some of each kind
     repeated  rows that at-least-once output has written again
+    corrections   how many were written, by reason; None: none were asked for
     notes     what was not checked, or only in part, and why
     """
 
@@ -104,6 +105,7 @@ class Findings:
     counts: Mapping[str, int] = field(default_factory=dict)
     faults: Sequence[Fault] = ()
     minutes: Sequence[Minute] = ()
+    corrections: Mapping[str, int] | None = None
     notes: Sequence[str] = ()
 
     @property
@@ -131,6 +133,9 @@ class Findings:
         for kind, count in self.counts.items():
             if count > shown.get(kind, 0):
                 yield f"  ... and {count - shown.get(kind, 0):,} more: {kind}"
+        if self.corrections is not None:
+            by_reason = ", ".join(f"{reason} {count:,}" for reason, count in sorted(self.corrections.items()))
+            yield f"  corrections written: {by_reason or 'none, as none is missing'}"
         for note in self.notes:
             yield f"  note: {note}"
 

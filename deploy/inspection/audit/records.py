@@ -13,6 +13,8 @@ arithmetic.
                     right record alone h and len are about what follows its key
     copies          role (which side topic), spot, is_left, pos, other, reason, ts, shortened, kh, vh, h, len, origin
                     (the generation of the job that wrote it; null: it does not say), pass
+    standing        corrections of earlier runs (`--corrections`): spot, lpos, rpos, withdrawn (there is no such row),
+                    run (which run wrote it: a later one has a larger number)
 """
 
 from __future__ import annotations
@@ -106,6 +108,15 @@ COPIES = pa.schema(
     ]
 )
 TABLES = {"lefts": SIDES, "rights": SIDES, "rows": ROWS, "copies": COPIES}
+STANDING = pa.schema(
+    [
+        ("spot", pa.int64()),
+        ("lpos", pa.int64()),
+        ("rpos", pa.int64()),
+        ("withdrawn", pa.bool_()),
+        ("run", pa.int64()),
+    ]
+)
 
 
 def position_of(partition: int, offset: int) -> int:
@@ -314,7 +325,7 @@ def rows_of(
     lefts, rights = _position(written["left"]), _position(written["right"])
     digests = of_column(_shown(batch, lefts.is_null() & rights.is_not_null())) if texts else None
     columns = {
-        "spot": _positions(batch),
+        "spot": spots_in(batch),
         "lpos": lefts,
         "rpos": rights,
         "ts": _times(batch),
@@ -367,7 +378,7 @@ def copies_of(batch: pa.RecordBatch, role: str, again: Sequence[Rewriting] = ())
     pos = pl.select(pl.coalesce(left, right)).to_series()
     columns = {
         "role": pl.Series([role]).new_from_index(0, batch.num_rows),
-        "spot": _positions(batch),
+        "spot": spots_in(batch),
         "is_left": about_left,
         "pos": pos,
         "other": right,
@@ -384,6 +395,19 @@ def copies_of(batch: pa.RecordBatch, role: str, again: Sequence[Rewriting] = ())
     return _table(columns, COPIES)
 
 
+def standing_of(batch: pa.RecordBatch) -> pa.Table:
+    """Returns the columns of corrections."""
+    written = provenance_of(batch.column("headers"))
+    columns = {
+        "spot": spots_in(batch),
+        "lpos": _position(written["left"]),
+        "rpos": _position(written["right"]),
+        "withdrawn": batch.column("value").is_null(),
+        "run": tags_in(written["batch"])["number"],
+    }
+    return _table(columns, STANDING)
+
+
 def _hashed(values: pl.Series) -> pl.Series:
     """Returns 64 bits of each value; null for null."""
     hashes = values.hash(SEED)
@@ -392,7 +416,8 @@ def _hashed(values: pl.Series) -> pl.Series:
     return pl.select(pl.when(values.is_not_null()).then(hashes)).to_series()
 
 
-def _positions(batch: pa.RecordBatch) -> I64:
+def spots_in(batch: pa.RecordBatch) -> I64:
+    """Returns where each record is, as one number."""
     partitions = batch.column("partition").to_numpy().astype(np.int64)
     found: I64 = partitions << SHIFT | batch.column("offset").to_numpy()
     return found

@@ -1,9 +1,10 @@
-"""`teacup audit`: one run, read-only. A running job is not disturbed.
+"""`teacup audit`: one run. It writes nothing, except corrections, if asked. A running job is not disturbed.
 
 checkpoint   the plans of its last batches, and where the newest committed one ended. It is read before the topics, so
              that all rows up to there are in the output when its end is listed
 topics       into Parquet files of numbers (`deploy.inspection.audit.scan`), then named records that lie outside
 verdicts     in a DuckDB file beside them (`deploy.inspection.audit.judging.compare`)
+corrections  if asked: of the rows that are different now (`deploy.inspection.audit.corrections`)
 keys         of the records with faults: these records are read once more
 """
 
@@ -24,13 +25,15 @@ import pyarrow.parquet as pq
 from deploy.checkpoint.join_checkpoint import Checkpoint
 from deploy.checkpoint.past import last_written
 from deploy.errors import CheckpointUnusable
+from deploy.inspection.audit.corrections import check_whole, write_corrections
 from deploy.inspection.audit.earlier import Earlier, earlier_than
 from deploy.inspection.audit.findings import Fault, Findings
 from deploy.inspection.audit.judging.compare import Judgement, compare
+from deploy.inspection.audit.judging.corrected import correct
 from deploy.inspection.audit.judging.database import AuditTables
 from deploy.inspection.audit.judging.scope import AuditScope, LeftSpan, RightSpan, VersionsKnown
 from deploy.inspection.audit.plan_history import PlanHistory, plan_history_of
-from deploy.inspection.audit.records import SAMPLES, TABLES, alone_as_copies
+from deploy.inspection.audit.records import SAMPLES, STANDING, TABLES, alone_as_copies
 from deploy.inspection.audit.scan import Plan, Tables, Topic, Writers, plan
 from deploy.jobfile.job import JoinJob
 from deploy.output.ours import origins_of
@@ -65,12 +68,14 @@ def audit(
     percent: float | None = None,
     folder: Path | None = None,
     most: int = MOST,
+    corrections: str | None = None,
     tell: Tell = lambda *_: None,
 ) -> Findings:
     """Audits left records of [from_ms, to_ms).
 
     percent   how many of the keys; None: all
     folder    for its files while it runs; None: the temporary folder
+    corrections   the topic for the rows that are different now; None: nothing is written
     tell      called with what is being done, how far it is, and out of how much
 
     Raises `CheckpointUnusable`, `CheckpointUnreadable`, `SpecChanged`, `DataLoss`, `KafkaIOError`.
@@ -80,7 +85,9 @@ def audit(
     job = last.job
     history, handover, direct, generation = _course(job, last.further)
     earlier = earlier_than(job.spec, handover)
-    found = plan(job, history, from_ms, to_ms, now_ms)
+    found = plan(job, history, from_ms, to_ms, now_ms, corrections)
+    if corrections is not None:
+        check_whole(found, table=job.spec.right.of_versions)
     sample = None if percent is None else max(round(percent * SAMPLES / 100), 1)
     with _folder(folder) as inside:
         origins = origins_of(job.spec.name, generation, handover)
@@ -96,7 +103,15 @@ def audit(
             scope = scope_of(job, history, found, earlier, from_ms, to_ms)
             known = versions_known(job.spec, found.right, counts["rights"]) if job.spec.right.of_versions else None
             scope = replace(scope, all_named=not left_out, direct=direct, versions=known)
-            verdicts = compare(AuditTables(con), scope, most, lambda what: tell(what, found.offsets, found.offsets))
+            db = AuditTables(con)
+            verdicts = compare(db, scope, most, lambda what: tell(what, found.offsets, found.offsets))
+            corrected, refused = None, 0
+            if corrections is not None:
+                tell("corrections", found.offsets, found.offsets)
+                _standing(con, inside)
+                correct(db, scope)
+                tag = BatchTag.of(job.spec.name, generation, now_ms)
+                corrected, refused = write_corrections(job, db, found, tag, direct=direct)
     faults = [*_with_keys(job, found, verdicts.faults)]
     return Findings(
         job=job.spec.name,
@@ -114,9 +129,14 @@ def audit(
         counts=verdicts.counts,
         faults=faults,
         minutes=verdicts.minutes,
+        corrections=None if corrected is None else dict(corrected),
         notes=[
             *_notes(job, history, found, earlier, verdicts, left_out, tables, rewritten, known),
             *([] if known is None else _notes_of_versions(job, known, verdicts)),
+            *(
+                [f"{refused:,} rows are too large for {corrections}, or their select fails: not written"]
+                * bool(refused)
+            ),
         ],
     )
 
@@ -253,6 +273,12 @@ def _views(con: duckdb.DuckDBPyConnection, folder: Path, *, full: bool) -> None:
                 f"CREATE OR REPLACE VIEW {name} AS SELECT a.* FROM all_{name} a LEFT JOIN newest n ON n.pos = {pos} "
                 "WHERE n.pos IS NULL OR a.pass = n.pass"
             )
+
+
+def _standing(con: duckdb.DuckDBPyConnection, folder: Path) -> None:
+    """Makes the table of earlier corrections."""
+    pq.write_table(STANDING.empty_table(), folder / "standing-000000.parquet")
+    con.execute(f"CREATE TABLE standing AS SELECT * FROM read_parquet('{folder}/standing-*.parquet')")
 
 
 def _count(con: duckdb.DuckDBPyConnection, name: str) -> int:

@@ -6,6 +6,7 @@
             table that changes, as a version may be of any age
     output  from the first row whose time may be of the range to the end, as a row may be written again much later
     copies  likewise
+    corrections of earlier runs likewise; if there are to be some, left and right are read to their ends
 
 Records outside of these that rows and copies name, mostly late ones, are read one by one.
 """
@@ -26,7 +27,15 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from deploy.inspection.audit.plan_history import PlanHistory
-from deploy.inspection.audit.records import Rewriting, SideTable, copies_of, last_time, rows_of, spot_of
+from deploy.inspection.audit.records import (
+    Rewriting,
+    SideTable,
+    copies_of,
+    last_time,
+    rows_of,
+    spot_of,
+    standing_of,
+)
 from deploy.inspection.audit.shown_late import ShownLate
 from deploy.jobfile.job import JoinJob
 from deploy.output.ours import copies_of_others, rows_by, rows_of_others
@@ -36,6 +45,7 @@ from joins.plan.log_checks import is_compacted
 from joins.read.deserialize import SideReader
 from joins.read.side_log import side_log
 from joins.spec import JoinSpec, Side
+from teacup.base.times import LATEST_MS
 from teacup.kafka.client import committed_only
 from teacup.kafka.log.broker_log import BrokerLog
 from teacup.kafka.log.point_reader import wait_until_readable
@@ -87,21 +97,28 @@ class Topic:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """Everything that is read."""
+    """Everything that is read. corrections: those of earlier runs; None: none are asked for."""
 
     left: Topic
     right: Topic
     output: Topic
     copies: Mapping[str, Topic]
+    corrections: Topic | None = None
 
     @property
     def offsets(self) -> int:
         """Returns how many offsets are read."""
-        return sum(topic.offsets for topic in (self.left, self.right, self.output, *self.copies.values()))
+        topics = (self.left, self.right, self.output, *self.copies.values(), self.corrections)
+        return sum(topic.offsets for topic in topics if topic is not None)
 
 
-def plan(job: JoinJob, history: PlanHistory, from_ms: int, to_ms: int, now_ms: int) -> Plan:
-    """Looks at the topics, after the checkpoint was read; raises `KafkaIOError`."""
+def plan(
+    job: JoinJob, history: PlanHistory, from_ms: int, to_ms: int, now_ms: int, corrections: str | None = None
+) -> Plan:
+    """Looks at the topics, after the checkpoint was read; raises `KafkaIOError`.
+
+    corrections   the topic of corrections: then all that came late is read, too, however late
+    """
     spec = job.spec
     kafka = committed_only(job.written_with)
     table = spec.right.of_versions
@@ -110,10 +127,11 @@ def plan(job: JoinJob, history: PlanHistory, from_ms: int, to_ms: int, now_ms: i
     output = _written(job.output.topic, kafka, early_ms)
     copies = {role: _written(topic, kafka, early_ms) for role, topic in job.output.side_topics.items()}
     ceiling_ms = now_ms + spec.max_future_skew_ms
-    left = _read(spec, spec.left, (from_ms, to_ms), ceiling_ms, history.done)
-    needed = (from_ms - before_ms - spec.right.disorder_ms, to_ms + spec.right.after_ms)
+    begin_ms, end_ms = (from_ms, to_ms) if corrections is None else (from_ms - spec.max_future_skew_ms, LATEST_MS)
+    left = _read(spec, spec.left, (begin_ms, end_ms), ceiling_ms, history.done)
+    needed = (begin_ms - before_ms - spec.right.disorder_ms, end_ms + spec.right.after_ms)
     right = _read(spec, spec.right, None if table else needed, ceiling_ms, None)
-    return Plan(left, right, output, copies)
+    return Plan(left, right, output, copies, None if corrections is None else _written(corrections, kafka, early_ms))
 
 
 def _written(topic: str, kafka: Mapping[str, str], early_ms: int) -> Topic:
@@ -149,13 +167,27 @@ def _read(
 
         begin = offsets(from_ms, side.disorder_ms)
         # Once a timely record has reached this time, no later timely one is below `to`.
-        end = offsets(to_ms + side.disorder_ms, 0)
+        end = {p: found.stable for p, found in ends.items()}
+        if to_ms < LATEST_MS:
+            end = offsets(to_ms + side.disorder_ms, 0)
     spans = {}
     for p, found in ends.items():
         last = found.stable if until is None else min(until.get(p, 0), found.stable)
         start = min(begin[p], last)
         spans[p] = (start, max(min(end[p], last), start))
     return Topic(side.topic, ends, spans, compaction)
+
+
+def runs_of(positions: Iterable[int]) -> dict[int, list[tuple[int, int]]]:
+    """Returns by partition which offsets to read for single records: near ones are read together."""
+    runs: dict[int, list[tuple[int, int]]] = {}
+    for p, offset in map(spot_of, sorted(positions)):
+        of = runs.setdefault(p, [])
+        if of and offset - of[-1][1] < RUN_GAP:
+            of[-1] = (of[-1][0], offset + 1)
+        else:
+            of.append((offset, offset + 1))
+    return runs
 
 
 @dataclass(frozen=True, slots=True)
@@ -222,7 +254,11 @@ class Tables:
             of_whom[Outcome.UNJOINED] = partial(copies_of_others, origins=None, topics=topics)
         again = self._writers.again
         make_rows = partial(rows_of, texts=envelopes, origin=self._writers.origin, again=again)
-        written = [("rows", found.output, make_rows, of_rows)]
+        written: list[tuple[str, Topic, Callable[..., pa.Table], Callable[..., pa.Array | None]]] = [
+            ("rows", found.output, make_rows, of_rows)
+        ]
+        if found.corrections is not None:
+            written.append(("standing", found.corrections, standing_of, of_rows))
         written += [
             ("copies", topic, partial(copies_of, role=role, again=again), of_whom.get(role, of_copies))
             for role, topic in found.copies.items()
@@ -239,17 +275,8 @@ class Tables:
 
     def read_spots(self, name: str, topic: Topic, positions: Iterable[int]) -> tuple[int, int]:
         """Reads single records of a side outside its spans; returns how many runs, and how many were left out."""
-        runs: dict[int, list[tuple[int, int]]] = {}
-        for position in sorted(positions):
-            p, offset = spot_of(position)
-            ends = topic.ends.get(p)
-            if ends is None or not ends.start <= offset < ends.stable:
-                continue
-            of = runs.setdefault(p, [])
-            if of and offset - of[-1][1] < RUN_GAP:
-                of[-1] = (of[-1][0], offset + 1)
-            else:
-                of.append((offset, offset + 1))
+        there = {p: range(ends.start, ends.stable) for p, ends in topic.ends.items()}
+        runs = runs_of(one for one in positions for p, offset in [spot_of(one)] if offset in there.get(p, ()))
         total = sum(map(len, runs.values()))
         left = MOST_RUNS
         for p, spans in runs.items():

@@ -16,7 +16,7 @@ from deploy.inspection.audit.texts import BETWEEN, NO_RIGHT, REASONS, tails, tai
 
 
 def compare_contents(db: AuditTables, scope: AuditScope) -> int:
-    """Compares each row with its records by digests, and notes rows which say that the store may have lost their match.
+    """Compares each row with its records by digests, and notes what unmatched rows say that may have another result.
 
     Returns how many rows have right records that were not read.
     """
@@ -114,11 +114,12 @@ def _content(
             fits |= forgotten
             if scope.versions is None:
                 db.insert("forgotten", pa.table({"lpos": numbers("lpos")[forgotten]}))
+        asked = np.isin(said, [number["right_stalled"], number["no_longer_stored"]])
         if scope.versions is not None:  # which reason is right, the join decides
             fits |= ~null_key & (said == number["deleted"])
-            asked = fits & ~null_key & (said != number["right_stalled"])
-            reasons = pa.array([REASONS[at] for at in said[asked]], pa.string())
-            db.insert("said", pa.table({"spot": numbers("spot")[asked], "reason": reasons}))
+            asked = fits & ~null_key
+        reasons = pa.array([REASONS[at] for at in said[asked]], pa.string())
+        db.insert("said", pa.table({"spot": numbers("spot")[asked], "reason": reasons}))
         why.append((~matched & (said >= 0) & ~fits, WRONG_OUTCOME, "it is unmatched for another reason than it says"))
         unread = 0 if scope.join.type.left_alone else int((matched & ~right_there).sum())
     taken = np.zeros(count, bool)

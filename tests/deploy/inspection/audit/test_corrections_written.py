@@ -1,0 +1,133 @@
+"""`teacup audit --corrections` on a real broker, through the command line."""
+
+from __future__ import annotations
+
+import json
+import re
+from contextlib import closing
+
+import duckdb
+import pytest
+from typer.testing import CliRunner
+
+from deploy.cli.app import app
+from teacup.base.errors import ExitCode
+from teacup.base.times import iso
+from tests.deploy.inspection.audit.auditing import copied, written
+from tests.deploy.jobs.filling import START_MS, fill
+from tests.support.jobprocess import records
+from tests.support.packages import ROOT
+from tests.support.provenance import batch_of, left_of, right_of
+from tests.support.sparkjoin import Put, produce
+
+END_MS = START_MS + 400_000
+
+
+@pytest.fixture
+def corrected(tmp_path):
+    """`corrected(content, topic, *more)`: what the command printed and its exit code."""
+
+    def run(content, topic, *more):
+        between = ("--from", iso(START_MS), "--to", iso(END_MS))
+        return CliRunner().invoke(
+            app, ["audit", str(written(tmp_path, content)), *between, "--corrections", topic, *more]
+        )
+
+    return run
+
+
+def late(kafka, content):
+    """Records that come when the left records near them have gone, or are late themselves."""
+    right = [Put(i % 2, b"%d" % (i % 10), START_MS + i * 1_000 + 100, b"late %d" % i) for i in (3, 6, 10, 12, 60)]
+    produce(kafka, content["right"]["topic"], right)
+    produce(kafka, content["left"]["topic"], [Put(0, b"0", START_MS + 20_000, b'{"n": "late"}')])
+
+
+def applied(kafka, output, corrections, *, each_pair=False):
+    """Key and value of each row, by the statement in the documentation."""
+    page = (ROOT / "docs" / "watch.md").read_text()
+    (statement,) = re.findall(r"```sql\n(.*?)```", page.partition("### Corrections")[2], re.DOTALL)
+    with closing(duckdb.connect()) as con:
+        for name, topic in (("output", output), ("corrections", corrections)):
+            con.execute(f"CREATE TABLE {name} (id VARCHAR, run BIGINT, key BLOB, value BLOB)")
+            for row in records(kafka, topic):
+                left, right = left_of(row["headers"]), right_of(row["headers"])
+                about = f"{left} {right}" if left is None or each_pair else left
+                run = int(batch_of(row["headers"]).rpartition(":")[2])
+                con.execute(f"INSERT INTO {name} VALUES (?, ?, ?, ?)", [about, run, row["key"], row["value"]])
+        return sorted(con.execute(statement).fetchall())
+
+
+def rows(kafka, topic):
+    return sorted((row["key"], row["value"]) for row in records(kafka, topic))
+
+
+def twin(here, content, output):
+    """Another job over the same topics: in its first batch everything is there."""
+    name = f"{content['name']}-twin"
+    folders = {of: f"{content[of]}-twin" for of in ("checkpoint", "window_folder")}
+    again = {**content, **folders, "name": name, "output": {**content["output"], "topic": output}}
+    again.pop("topics", None)
+    assert here.run(again).code == ExitCode.DONE
+
+
+def test_the_corrected_output_is_that_of_a_job_that_sees_everything_at_once(kafka, job, here, corrected, topic_factory):
+    """A part of the corrections is completed, a second run writes nothing, and the output itself stays as it is."""
+    content = job()
+    fill(kafka, content)
+    assert here.run(content).code == ExitCode.DONE
+    late(kafka, content)
+    assert here.run(content).code == ExitCode.DONE
+    other, topic, part = (topic_factory(2, prefix=name) for name in ("twin", "corrections", "part"))
+    twin(here, content, other)
+    before = rows(kafka, content["output"]["topic"])
+
+    ran = corrected(content, topic, "--json")
+    again = corrected(content, topic, "--json")
+    made = records(kafka, topic)
+    copied(kafka, topic, part, lambda number, record: [record] if number % 2 else [])
+    completed = corrected(content, part)
+
+    assert (ran.exit_code, again.exit_code, completed.exit_code) == (0, 0, 0), ran.output + completed.output
+    found = json.loads(ran.stdout)["corrections"]
+    assert found["late_right"] >= 4
+    assert found.get("late_left", 0) + found["late_right"] == len(made)
+    assert json.loads(again.stdout)["corrections"] == {}
+    assert "corrections written: late_" in completed.output
+    output, expected = content["output"]["topic"], rows(kafka, other)
+    assert rows(kafka, output) == before != expected
+    assert applied(kafka, output, topic) == applied(kafka, output, part) == expected
+    for record in made:
+        old, new = record["headers"]["teacup.corrects"], record["headers"]["teacup"]
+        assert old.split(" ")[0] == new.split(" ")[1]
+        assert old.split(" ")[1] != new.split(" ")[2]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "join",
+    [
+        {"type": "full", "policy": "all"},
+        {"type": "anti"},
+    ],
+)
+def test_rows_are_added_and_withdrawn_as_the_type_asks(kafka, window_job, here, corrected, topic_factory, join):
+    """Of `full` also those of right records alone."""
+    content = window_job(join={"before": "2s", "after": "1s", **join})
+    fill(kafka, content)
+    assert here.run(content).code == ExitCode.DONE
+    late(kafka, content)
+    assert here.run(content).code == ExitCode.DONE
+    other, topic = (topic_factory(2, prefix=name) for name in ("twin", "corrections"))
+    twin(here, content, other)
+    before = rows(kafka, content["output"]["topic"])
+
+    ran = corrected(content, topic, "--json")
+    again = corrected(content, topic, "--json")
+
+    assert ran.exit_code == again.exit_code == ExitCode.DONE, ran.output
+    output, expected = content["output"]["topic"], rows(kafka, other)
+    assert any(row["value"] is None for row in records(kafka, topic))
+    assert rows(kafka, output) == before != expected
+    assert applied(kafka, output, topic, each_pair="policy" in join) == expected
+    assert json.loads(again.stdout)["corrections"] == {}
