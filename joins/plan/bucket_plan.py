@@ -26,8 +26,8 @@ from teacup.base.times import LATEST_MS
 
 SHARE_MET = 0.6  # the search ends at a target that fills this fraction of the share
 SEARCH_ROUNDS = 5
-FEW = 4_000
-"""So many records of a bucket are read and parsed sooner than the brokers say where times begin."""
+FEW, FEW_OF_A_PARTITION = 4_000, 100
+"""So many records of a bucket are read and parsed sooner than the brokers say where times begin in its partitions."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +98,8 @@ class BucketPlanner:
         """
         spec, unread = self.spec, self.end_offsets.unread(self.bucket)
         follows = spec.idle is Idle.ADVANCE and any(self.end_offsets.left[p].settled for p in self.bucket.left)
-        return 0 < unread <= min(FEW, self.share) and follows and spec.right.max_wait_ms is None and not spec.complete
+        few = max(FEW, FEW_OF_A_PARTITION * (len(self.bucket.left) + len(self.bucket.right)))
+        return 0 < unread <= min(few, self.share) and follows and spec.right.max_wait_ms is None and not spec.complete
 
     def _read_all(self, left: Readable, right: Readable) -> Asking[BucketPlan]:
         """Plans all that is unread, but no left record that is known to wait for more of right than there is."""

@@ -44,7 +44,7 @@ def never_joined(simulation):
     return sorted((p, offset) for p, offset in positions if offset >= start[p])
 
 
-@pytest.mark.parametrize("few", [0, bucket_plan.FEW])
+@pytest.mark.parametrize("few", [(0, 0), (bucket_plan.FEW, bucket_plan.FEW_OF_A_PARTITION)])
 @given(join=joins_with_history(), steps=cuts())
 def test_output_equals_the_oracle_for_any_cut_and_restart(few, join, steps):
     """Any batches, any clock, any restart: every left record once, with what the brute force gives it.
@@ -54,7 +54,8 @@ def test_output_equals_the_oracle_for_any_cut_and_restart(few, join, steps):
     spec, history = join
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(bucket_plan, "FEW", few)
+        patch.setattr(bucket_plan, "FEW", few[0])
+        patch.setattr(bucket_plan, "FEW_OF_A_PARTITION", few[1])
         check_output(spec, history, steps)
 
 
