@@ -25,6 +25,7 @@ from joins.spec import JoinSpec, JoinType, Policy
 from joins.testing.history import History
 from joins.testing.simulation import Simulation
 from joins.testing.strategies import cuts
+from teacup.base.now import Every
 from tests.support import lookuphistories
 from tests.support.joinhistories import check_rows_of_others, joins_with_history
 from tests.support.making import changed
@@ -39,6 +40,7 @@ class Soak:
     def __init__(self) -> None:
         self.played: Counter[str] = Counter()
         self.records: Counter[bool] = Counter()
+        self._tells = Every(60.0)
 
     def window(self, kind: JoinType, policy: Policy) -> Callable[..., None]:
         """Returns the property of an in-memory join of a type and a policy."""
@@ -80,6 +82,8 @@ class Soak:
         self.played[join] += 1
         for topic in (history.left, history.right):
             self.records.update(event.wrong_time for event in topic.records())
+        if self._tells.due():
+            print(f"{self.played.total()} histories so far: none is wrong", flush=True)
 
 
 def soak(histories: int, number: int, only: Sequence[str]) -> None:

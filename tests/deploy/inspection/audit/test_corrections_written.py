@@ -131,3 +131,23 @@ def test_rows_are_added_and_withdrawn_as_the_type_asks(kafka, window_job, here, 
     assert rows(kafka, output) == before != expected
     assert applied(kafka, output, topic, each_pair="policy" in join) == expected
     assert json.loads(again.stdout)["corrections"] == {}
+
+
+def test_what_cannot_take_corrections_is_refused(kafka, job, here, corrected, topic_factory):
+    """Nothing is written then."""
+    content = job()
+    fill(kafka, content)
+    assert here.run(content).code == ExitCode.DONE
+    topic, compacted = topic_factory(2, prefix="corrections"), topic_factory(1, {"cleanup.policy": "compact"})
+
+    for given, more, says in (
+        (content["output"]["topic"], (), "is a topic of the job itself"),
+        (topic, ("--sample", "10%"), "leave --sample out"),
+        (f"{topic}-missing", (), f"{topic}-missing"),
+        (compacted, (), "is compacted, which would keep one correction of each key"),
+    ):
+        ran = corrected(content, given, *more)
+        assert ran.exit_code == ExitCode.BAD_JOB_FILE, ran.output
+        assert says in " ".join(re.sub("[│╭╮╰╯─]", " ", ran.output).split())
+
+    assert records(kafka, topic) == records(kafka, compacted) == []
