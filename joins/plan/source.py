@@ -32,7 +32,6 @@ from joins.plan.start.positions import begin
 from joins.plan.sync_bolt import Planned, SyncBolt
 from joins.plan.wait_reasons import NotReady
 from joins.spec import JoinPath, JoinSpec
-from teacup.base.process import begun
 from teacup.kafka.log.broker_log import BrokerLog
 from teacup.spark.stream_reader import PartitionStage, StreamReader, pickled, stream_source
 
@@ -155,8 +154,7 @@ class TicketReader(JoinReader):
         left, right = self._connected()
         logs = {"left": left, "right": right}
         spec = self._spec
-        of_right = begun(right.described)
-        topics = {"left": left.described(), "right": of_right.result()}
+        topics = {"left": left.described(), "right": right.described()}
         check_topics(spec, state, topics)
         now_ms = self.now_ms(state)
         end_offsets = list_ends(left, right, now_ms)

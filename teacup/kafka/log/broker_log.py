@@ -30,7 +30,6 @@ from confluent_kafka import (
 )
 from confluent_kafka import admin as kafka_admin
 
-from teacup.base.process import begun
 from teacup.base.times import LATEST_MS, UNLIMITED_MS
 from teacup.kafka import client
 from teacup.kafka.errors import KafkaUnavailable, TopicMissing
@@ -210,10 +209,9 @@ class BrokerLog:
         """Returns the ends of topics of the same brokers, by topic."""
         # The log grows between the calls. In this order, a record that is written meanwhile does not look like one that
         # an open transaction hides: such a partition would prove nothing about what comes later.
-        starting = begun(lambda: self._of_all(logs, OffsetSpec.earliest()))
+        starts = self._of_all(logs, OffsetSpec.earliest())
         highs = self._of_all(logs, OffsetSpec.latest())
         stables = self._of_all(logs, OffsetSpec.latest(), IsolationLevel.READ_COMMITTED)
-        starts = starting.result()
         return {
             topic: {
                 p: Ends(
