@@ -121,8 +121,12 @@ def with_corrects(some: pl.DataFrame) -> pl.DataFrame:
 
 
 def _text(position: str) -> pl.Expr:
-    partition, offset = pl.col(position) // (1 << SHIFT), pl.col(position) % (1 << SHIFT)
-    return pl.concat_str(partition, offset, separator=":").fill_null("-")
+    return pl.concat_str(*_spot(position), separator=":").fill_null("-")
+
+
+def _spot(position: str) -> tuple[pl.Expr, pl.Expr]:
+    """Returns partition and offset, as `spot_of`."""
+    return pl.col(position) // (1 << SHIFT), pl.col(position) % (1 << SHIFT)
 
 
 def corrected_rows(spec: JoinSpec, wanted: pl.DataFrame, read: Read, *, direct: bool) -> pl.DataFrame:
@@ -152,8 +156,8 @@ def corrected_rows(spec: JoinSpec, wanted: pl.DataFrame, read: Read, *, direct: 
     rows = rows.join(said, on=["lpos", "rpos"], nulls_equal=True)
     if len(rows) != len(wanted):
         raise DataLoss(
-            f"{len(wanted) - len(rows)} rows cannot be made again, as records of {spec.left.topic} or "
-            f"{spec.right.topic} have gone meanwhile, or are read otherwise now. Run it again, with a later --from"
+            f"{len(wanted) - len(rows)} rows cannot be made again: their records in {spec.left.topic} or "
+            f"{spec.right.topic} are gone, or are read differently now. Run it again with a later --from"
         )
     return rows
 
@@ -171,19 +175,12 @@ def corrections_of(spec: JoinSpec, output: Output, rows: pl.DataFrame, tag: Batc
 def withdrawals(withdrawn: pl.DataFrame, tag: BatchTag) -> Outgoing:
     """Returns records without a value that withdraw rows."""
     plan = (provenance(tag, left=HAS_LEFT, right=HAS_RIGHT), *SAYS)
-    rows = withdrawn.with_columns(
-        *(
-            part
-            for side, name in (("left", "lpos"), ("right", "rpos"))
-            for part in (
-                (pl.col(name) // (1 << SHIFT)).cast(pl.Int32).alias(f"{side}_partition"),
-                (pl.col(name) % (1 << SHIFT)).alias(f"{side}_offset"),
-                pl.col(name).is_not_null().alias(f"has_{side}"),
-            )
-        ),
-        value=pl.lit(None, pl.Binary),
-    )
-    return Outgoing(rows, "key", "value", plan, "time")
+    columns: dict[str, pl.Expr] = {"value": pl.lit(None, pl.Binary)}
+    for side, name in (("left", "lpos"), ("right", "rpos")):
+        partition, offset = _spot(name)
+        columns[f"{side}_partition"], columns[f"{side}_offset"] = partition.cast(pl.Int32), offset
+        columns[f"has_{side}"] = pl.col(name).is_not_null()
+    return Outgoing(withdrawn.with_columns(**columns), "key", "value", plan, "time")
 
 
 class Reader:
