@@ -43,6 +43,8 @@ GENERATION = "g"
 TOGETHER, APART = ((0, 1),), ((0,), (1,))
 ROWS = {1: ((1, 1), (2, 2)), 2: ((1, 1), (0, 1)), 3: ((1, 1), (1, 1))}
 """Batch -> of each bucket its rows, and in how many parts they are committed."""
+FAILURES = 2
+"""A disturbance lets at most so many attempts of one bucket fail: its own, and the one that a late `init` fences."""
 NOBODY = -1
 """In place of the task: its driver no longer waits for it."""
 
@@ -71,6 +73,7 @@ class State(NamedTuple):
     processes  those of the driver; left: those that go on, and belong to nobody
     starting   the lane of a driver that starts; None: it has started
     spent      disturbances
+    elsewhere  how often the bucket that is not walked may still fail
     """
 
     cluster: int
@@ -82,6 +85,7 @@ class State(NamedTuple):
     left: tuple[Process, ...] = ()
     starting: int | None = None
     spent: int = 0
+    elsewhere: int = 0
 
 
 class Broken(AssertionError):
@@ -110,13 +114,17 @@ class Histories:
         *,
         batches: int = len(ROWS),
         in_any_order: bool = False,
+        only: int | None = None,
     ) -> None:
         """disturbances: at most so many in a history; bucket_of, digest: of canaries, where only rows are checked.
 
         in_any_order   walk all orders of independent steps, too
+        only           walk this bucket alone. Buckets share no transaction and no receipt: what happens to the other
+                       one shows only in a task that fails, or whose process is lost, after this one is delivered
         """
         self.lanes, self._most, self._bucket_of, self._digest = Lanes(), disturbances, bucket_of, digest
         self._batches, self._in_any_order = batches, in_any_order
+        self._buckets, self._groupings = ((0, 1), (TOGETHER, APART)) if only is None else ((only,), (((only,),),))
         self._clusters: list[Frozen] = []
         self._number: dict[Frozen, int] = {}
         self._checked: set[tuple[int, int]] = set()
@@ -179,7 +187,8 @@ class Histories:
         Buckets share no transaction and no receipt. So where nothing more is disturbed, the steps of a bucket whose
         delivery the driver waits for come before those of the other one: any other order leads to the same.
         """
-        disturbed = state._replace(spent=state.spent + 1) if state.spent < self._most else None
+        failures = state.elsewhere + (FAILURES if len(self._buckets) == 1 else 0)
+        disturbed = state._replace(spent=state.spent + 1, elsewhere=failures) if state.spent < self._most else None
         goes_on = False
         among = None if disturbed is not None or state.starting is not None else self._awaited(state)
         for step in chain(
@@ -199,7 +208,7 @@ class Histories:
             after = self._timed_out(state.cluster, name)
             yield f"aborts {name}", self._unfenced((disturbed or state)._replace(cluster=after))
 
-    def situation(self, state: State, bucket: int) -> object:
+    def situation(self, state: State, bucket: int) -> tuple[object, ...]:
         """Returns what one bucket has to do with a state: epoch, transaction, rows, receipt, and who asks for what."""
         name, (epochs, opened, rows, offsets) = bucket_of(bucket).group, self._clusters[state.cluster]
         asking = [
@@ -267,7 +276,7 @@ class Histories:
         if state.starting is not None or state.number > self._batches:
             return
         if not state.tasks:
-            for tasks in (TOGETHER, APART):
+            for tasks in self._groupings:
                 yield f"plans batch {state.number} as {tasks}", state._replace(tasks=tasks)
             return
         running = {process.task for process in state.processes if process.buckets}
@@ -278,6 +287,8 @@ class Histories:
                 return  # they are given out in order
         if len(state.done) == len(state.tasks):
             yield "commits", state._replace(number=state.number + 1, tasks=(), done=frozenset())
+            if len(self._buckets) == 1:
+                yield from self._elsewhere(state, disturbed)
         if disturbed is None:
             return
         for which, process in enumerate(state.processes):
@@ -289,6 +300,16 @@ class Histories:
         start = self.lanes.begin(0, self._start(state.number))
         restarted = disturbed._replace(tasks=(), done=frozenset(), starting=start)
         yield "restarts", restarted._replace(processes=(Process(), Process()), left=_sorted(left))
+
+    def _elsewhere(self, state: State, disturbed: State | None) -> Iterator[tuple[str, State]]:
+        """The bucket is delivered, and the other one of its task is not: that one fails, or the process is lost."""
+        failing = state if state.elsewhere else disturbed
+        if failing is not None:
+            yield "fails elsewhere", failing._replace(done=frozenset(), elsewhere=failing.elsewhere - 1)
+        if disturbed is not None:
+            for which in self._idle(state):
+                again = disturbed._replace(done=frozenset())
+                yield f"lost: {which}", _put(again, state.processes, state.left, which, Process())
 
     def _idle(self, state: State) -> list[int]:
         """Returns the processes that do nothing; one of those that are alike."""
@@ -377,7 +398,7 @@ class Histories:
         if (state.cluster, state.number) in self._checked:
             return
         _, _, rows, offsets = self._clusters[state.cluster]
-        for bucket in (0, 1):
+        for bucket in self._buckets:
             there = {number: [row[3] for row in rows if row[1:3] == (number, str(bucket))] for number in ROWS}
             for number, found in there.items():
                 count, _ = ROWS[number][bucket]
@@ -443,11 +464,11 @@ class Histories:
 
     def _made_start(self, number: int) -> Task:
         """What a driver does before its batches; number: of the newest planned one, 0: the checkpoint is new."""
-        planned = {bucket: Batch(GENERATION, number, self._digest(bucket)) for bucket in (0, 1)} if number else {}
+        planned = {bucket: Batch(GENERATION, number, self._digest(bucket)) for bucket in self._buckets if number}
 
         def task(worker: Worker) -> int:
             start = claim.Start(GENERATION, planned)
-            return claim.begin(KAFKA, [bucket_of(0), bucket_of(1)], start, now_ms=lambda: 0, clients=worker)
+            return claim.begin(KAFKA, [*map(bucket_of, self._buckets)], start, now_ms=lambda: 0, clients=worker)
 
         return task
 

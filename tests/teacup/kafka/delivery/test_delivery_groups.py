@@ -53,17 +53,50 @@ def test_the_order_of_independent_steps_makes_no_difference() -> None:
     assert states[0] < states[1] / 2
 
 
+def test_a_bucket_alone_comes_into_every_situation() -> None:
+    """Walked without the other bucket, of which it sees only that it may fail or be lost, it misses none."""
+
+    def situations(buckets: tuple[int, ...], only: int | None = None) -> set[object]:
+        histories, seen = Histories(1, batches=2, only=only), set[object]()
+
+        def look(state: State) -> None:
+            for bucket in buckets:
+                number, _, *others = histories.situation(state, bucket)  # whichever bucket was disturbed
+                seen.add((bucket, number, *others))
+
+        histories.explore(look)
+        return seen
+
+    together = situations((0, 1))
+
+    assert together <= situations((0,), only=0) | situations((1,), only=1)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("bucket", [0, 1])
+def test_each_row_is_in_the_output_once_after_two_disturbances(bucket: int) -> None:
+    """Anywhere, in three batches. Of the other bucket only what this one sees of it is walked."""
+    with no_garbage_collection():
+        found = Histories(2, only=bucket).explore()
+
+    assert {"lost:", "restarts", "unanswered:", "arrives", "aborts", "fails", "commits"} <= found.kinds.keys()
+    assert found.states > 300_000
+
+
 WRONG_OUTPUT = "not each row once|rows without their receipt|the receipt differs|is committed with"
 
 
 @pytest.mark.canary
+@pytest.mark.parametrize("only", [None, 1])
 @pytest.mark.parametrize("without", [receipt_read_before_fencing, done_ignored, nobody_is_fenced])
-def test_without_a_safeguard_a_history_shows_it(without: Callable[[pytest.MonkeyPatch], None]) -> None:
-    """Each missing safeguard has a history that shows it."""
+def test_without_a_safeguard_a_history_shows_it(
+    without: Callable[[pytest.MonkeyPatch], None], only: int | None
+) -> None:
+    """Each missing safeguard has a history that shows it, of both buckets and of one with two disturbances."""
     with pytest.MonkeyPatch.context() as patched:
         without(patched)
         with pytest.raises(Broken, match=WRONG_OUTPUT):
-            Histories(1).explore()
+            Histories(1 if only is None else 2, only=only).explore()
 
 
 @pytest.mark.canary
