@@ -14,7 +14,6 @@ from tests.support.packages import MAY_IMPORT, ROOT, docstring, imports, is_ours
 
 PURE_LIBRARIES = {"msgspec", "numpy", "pyarrow", "polars", "pydantic", "pydantic_core"}
 ALSO = {
-    "teacup.kafka.records.json_text": {"duckdb", "os", "threading"},
     "deploy.inspection.audit.judging.database": {"duckdb"},
     "joins.testing.strategies": {"hypothesis"},
 }

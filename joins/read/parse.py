@@ -273,10 +273,11 @@ def find(side: Side, batch: pa.RecordBatch, before_ms: int | None = None) -> Fou
     key_of, values = side.key_of, batch.column("value")
     fields = None
     if side.has_json:
-        keep = None if side.kept is None else side.kept.paths
-        paths = key_of.paths if side.deletes is None else (*key_of.paths, side.delete_mark[0])
-        held = () if side.where_of is None else side.where_of.of_value
-        fields = json_fields(values, side.time_of.field, paths, keep, side.time_unit, held)
+        keep = () if side.kept is None else side.kept.paths or ()
+        others = [*(() if side.where_of is None else side.where_of.paths)]
+        if side.deletes is not None:
+            others.append(side.delete_mark[0])
+        fields = json_fields(values, side.time_of.field, key_of.paths, keep, side.time_unit, others)
     of_field = None if fields is None else fields.time
     times, zoneless = side.time_of.times(batch.column("timestamp"), batch.column("headers"), of_field)
     keys = None
@@ -296,7 +297,7 @@ def find(side: Side, batch: pa.RecordBatch, before_ms: int | None = None) -> Fou
         if side.payload_time:
             times = _with_times_of_those_before(times, deleted, before_ms)
         if side.deletes is not None and fields is not None:
-            deleted = pc.or_(deleted, pc.fill_null(pc.equal(fields.keys[-1], side.delete_mark[1]), False))
+            deleted = pc.or_(deleted, pc.fill_null(pc.equal(fields.others[-1], side.delete_mark[1]), False))
     elif side.tombstones is not None:
         reasons = _with_tombstones(reasons, batch)
     if (where := side.where_of) is not None:
@@ -342,8 +343,8 @@ def _with_where(
 ) -> pl.Series | None:
     """Adds what does not fit; it replaces any other reason, unless the value decides, and cannot be read."""
     held, readable = (), None
-    if fields is not None and where.of_value:
-        held, readable = fields.held, fields.json
+    if fields is not None and where.paths:
+        held, readable = fields.others[: len(where.paths)], fields.json
         if UNREADABLE in batch.schema.names:
             readable = pc.and_(readable, batch.column(UNREADABLE).is_null())
         if side.tombstones is not None:

@@ -101,7 +101,7 @@ class Workers:
 NEEDED = (
     *("pyspark.worker", "pyspark.sql.worker.plan_data_source_read"),
     *("joins.plan.source", "joins.window.stage", "deploy.output.stage"),
-    *("teacup.spark.jvm_errors", "duckdb"),
+    "teacup.spark.jvm_errors",
 )
 
 
@@ -131,7 +131,4 @@ if __name__ == "__main__":
     worker.write_int = turns.ending(write_int, workers.running)  # type: ignore[attr-defined]
     gc.collect()
     gc.freeze()
-    try:
-        daemon.manager()
-    finally:
-        gc.unfreeze()  # otherwise DuckDB reports all of its classes as leaked when this process ends
+    daemon.manager()

@@ -36,8 +36,7 @@ from teacup.kafka.log.point_reader import PointReader, Record
 from teacup.kafka.log.topic_log import TopicLog
 from teacup.kafka.read.fetch import SCHEMA
 from teacup.kafka.records.framed import schema_ids
-from teacup.kafka.records.json_fields import json_fields
-from teacup.kafka.records.json_text import decoded
+from teacup.kafka.records.json_fields import decoded, json_fields
 from teacup.kafka.records.written_times import TimeUnit
 
 log = logging.getLogger("teacup.joins.plan.start.startup_sample")

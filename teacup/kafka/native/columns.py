@@ -7,7 +7,6 @@ the call has returned.
 from __future__ import annotations
 
 import ctypes
-from collections.abc import Sequence
 
 import numpy as np
 import pyarrow as pa
@@ -26,9 +25,6 @@ _KINDS = {
     pa.bool_(): _BOOLS,
 }
 """The `tc_kind` of each type that is not a list."""
-
-NO, YES, UNSURE = range(3)
-"""What `valid_json` says of a field."""
 
 BYTES = frozenset({_BYTES32, _BYTES64, _VIEWS})
 NUMBERS = frozenset({_INT32, _INT64})
@@ -97,21 +93,3 @@ def valid_avro(library: ctypes.CDLL, program: NDArray[np.int64], records: pa.Arr
         offsets, data, records.offset, len(records), program.ctypes.data, len(program), answer.address
     )
     return None if good == len(records) else pa.Array.from_buffers(pa.bool_(), len(records), [None, answer])
-
-
-def valid_json(
-    library: ctypes.CDLL, texts: pa.Array, names: Sequence[str] = (), choices: Sequence[str] = ()
-) -> tuple[pa.Array, NDArray[np.uint8]]:
-    """Returns whether each text (`string`) is JSON (boolean, true for null), and whether a field holds a text.
-
-    names     the path to the field; without one, the second answer is empty
-    choices   the texts; the answer is `YES`, `NO`, or `UNSURE` for a number or a text that is not plain
-    """
-    answer, held = pa.allocate_buffer((len(texts) + 7) // 8), np.zeros(len(texts) if names else 0, np.uint8)
-    valid, offsets, data = addresses(texts)
-    words = [pa.array(some, pa.string()) for some in (names, choices)]
-    column = (valid, offsets, data, texts.offset, len(texts))
-    field = [part for some in words for part in (*addresses(some)[1:], len(some))]
-    if len(texts) and library.tc_json_valid(*column, *field, answer.address, held.ctypes.data if names else None):
-        raise MemoryError(f"no memory to validate {len(texts)} JSON texts")
-    return pa.Array.from_buffers(pa.bool_(), len(texts), [None, answer]), held

@@ -22,7 +22,10 @@ Signatures = Mapping[str, tuple[type | None, tuple[type, ...]]]
 _SIGNATURES: Signatures = {
     "tc_names": (ctypes.POINTER(TEXT), ()),
     "tc_bind": (None, (POINTER,)),
-    "tc_json_valid": (INT32, (*(POINTER,) * 3, INT64, INT64, *(POINTER, POINTER, INT64) * 2, POINTER, POINTER)),
+    "tc_json_fields": (INT32, (POINTER, INT64, *(POINTER,) * 3, INT64, *(POINTER,) * 3)),
+    "tc_json_texts": (None, (*(POINTER,) * 3, INT64, POINTER, POINTER)),
+    "tc_json_values": (None, (POINTER, POINTER, INT64, POINTER, POINTER)),
+    "tc_times": (None, (POINTER, INT64, INT32, POINTER, POINTER)),
     "tc_avro_valid": (INT64, (POINTER, POINTER, INT64, INT64, POINTER, INT64, POINTER)),
     "tc_fetch_new": (POINTER, (POINTER,)),
     "tc_fetch_clear": (None, (POINTER,)),

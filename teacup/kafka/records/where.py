@@ -57,28 +57,24 @@ class RecordFilter:
         return ", ".join(f"{part}: {' or '.join(texts)}" for part, texts in self.parts)
 
     @property
-    def of_value(self) -> tuple[tuple[str, Texts], ...]:
-        """The parts that are JSON paths."""
-        return tuple(part for part in self.parts if not part[0].startswith(HEADER))
-
-    @property
     def paths(self) -> tuple[str, ...]:
-        """The JSON paths."""
-        return tuple(path for path, _ in self.of_value)
+        """The parts that are JSON paths."""
+        return tuple(part for part, _ in self.parts if not part.startswith(HEADER))
 
-    def fits(self, headers: pa.Array, held: Sequence[pa.Array], readable: pa.Array | None = None) -> pa.Array:
+    def fits(self, headers: pa.Array, fields: Sequence[pa.Array], readable: pa.Array | None = None) -> pa.Array:
         """Returns which records fit (boolean, without nulls).
 
-        held      whether a record holds what each part of `of_value` allows
+        fields    the texts that each value holds at `paths`
         readable  whether the value can be read; if not, it may hold anything. None: all can
         """
-        fitting = pa.repeat(True, len(headers))
-        for holds in held:
-            fitting = pc.and_(fitting, holds)
-        if readable is not None:
-            fitting = pc.or_(fitting, pc.invert(readable))
+        of_value, of_header = iter(fields), pa.repeat(True, len(headers))
+        fitting = of_header
         for part, texts in self.parts:
             if part.startswith(HEADER):
                 found = text_of(last_header(headers, part.removeprefix(HEADER)))
-                fitting = pc.and_(fitting, pc.is_in(found, pa.array(texts, pa.string())))
-        return fitting
+                of_header = pc.and_(of_header, pc.is_in(found, pa.array(texts, pa.string())))
+            else:
+                fitting = pc.and_(fitting, pc.is_in(next(of_value), pa.array(texts, pa.string())))
+        if readable is not None:
+            fitting = pc.or_(fitting, pc.invert(readable))
+        return pc.and_(fitting, of_header)

@@ -19,27 +19,23 @@ from __future__ import annotations
 from dataclasses import dataclass
 from enum import StrEnum
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from teacup.base.times import LOCAL_TIME, ZONE
-from teacup.kafka.records.json_text import selected
+from teacup.kafka.native.json import LOCAL, LONG, NO_TIME, UTC, read_times
 
 
 class TimeUnit(StrEnum):
-    """What a number since the epoch counts."""
+    """What a number since the epoch counts; in the order of times.c."""
 
     MS = "ms"
     S = "s"
     US = "us"
 
 
-_INTEGER_MS = {TimeUnit.MS: "{}", TimeUnit.S: "try({} * 1000)", TimeUnit.US: "{} // 1000"}
-_FRACTION_MS = {TimeUnit.MS: "{}", TimeUnit.S: "round({} * 1e6) / 1000", TimeUnit.US: "floor({}) / 1000"}
-_USUAL = (
-    r"^\d{4}-\d\d-\d\d[T ]([01]\d|2[0-3]):\d\d(:\d\d(\.\d+)?)?(Z|[+-]([01]\d|2[0-3])(:?[0-5]\d)?)$"  # DuckDB reads it
-)
-_FRACTION = r"[0-9]+(\.[0-9]+)?([eE][+-]?[0-9]+)?"
+_BEYOND = 9e18
+"""As in times.c: far beyond any time, and within 64 bits."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,39 +78,25 @@ def is_zone(name: str) -> bool:
 
 def times_of(texts: pa.Array, unit: TimeUnit) -> Times:
     """Reads times that are texts (`string`), in any of the spellings."""
-    read = "case when regexp_full_match(value, '{}') then try_cast({} as {}) end"
-    us = read.format(LOCAL_TIME + ZONE, _PLAIN, "timestamptz")
-    table = selected(
-        f"""select case when regexp_full_match(value, '[0-9]+') then {integer("value", unit)}
-                        when regexp_full_match(value, '{_FRACTION}') then {fraction("value", unit)}
-                        else {_millis_of(us)} end as time,
-                   {read.format(LOCAL_TIME, _PLAIN, "timestamp")} as local
-            from batch""",
-        {"value": texts},
-    ).combine_chunks()
-    local = table["local"].combine_chunks()
-    return Times(table["time"].combine_chunks(), None if local.null_count == len(local) else local)
+    found, what = read_times(texts, list(TimeUnit).index(unit))
+    if (long := what == LONG).any():
+        for at in np.flatnonzero(long).tolist():
+            read = _of_double(float(texts[at].as_py()), unit)
+            found[at], what[at] = (0, NO_TIME) if read is None else (read, UTC)
+    local = what == LOCAL
+    return Times(
+        pa.array(found, mask=what != UTC),
+        pa.array(found, mask=~local).cast(pa.timestamp("us")) if local.any() else None,
+    )
 
 
-_PLAIN = r"""regexp_replace(regexp_replace(translate(value, 'tz,', 'TZ.'),
-    '^(\d{4})(\d\d)(\d\d)(.)(\d\d)(\d\d)', '\1-\2-\3\4\5:\6'), '^(.{16})(\d\d)', '\1:\2')"""
-"""The query's text for a time in the spelling that DuckDB reads: capitals, a decimal point, hyphens and colons."""
-
-
-def integer(text: str, unit: TimeUnit) -> str:
-    """Returns the query's text for the milliseconds of an integer."""
-    return _INTEGER_MS[unit].format(f"try_cast({text} as bigint)")
-
-
-def fraction(text: str, unit: TimeUnit) -> str:
-    """Returns the query's text for the milliseconds of a number with a fraction or an exponent."""
-    return f"try_cast(floor({_FRACTION_MS[unit].format(f'try_cast({text} as double)')}) as bigint)"
-
-
-def usual(text: str) -> str:
-    """Returns the query's text for the milliseconds of a text with a zone; null if it is spelled in a rarer way."""
-    return f"case when regexp_full_match({text}, '{_USUAL}') then {_millis_of(f'try_cast({text} as timestamptz)')} end"
-
-
-def _millis_of(timestamp: str) -> str:
-    return f"(try_cast(epoch_us({timestamp}) as ubigint) // 1000)::bigint"
+def _of_double(number: float, unit: TimeUnit) -> int | None:
+    """Returns the milliseconds of a number with a fraction or an exponent, as C does for shorter ones."""
+    if unit is TimeUnit.S:
+        number *= 1e6
+    if not number < _BEYOND:  # nor what is infinite
+        return None
+    whole = int(number)
+    if unit is TimeUnit.S:
+        whole += number - whole >= 0.5
+    return whole if unit is TimeUnit.MS else whole // 1_000

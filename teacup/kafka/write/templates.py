@@ -20,6 +20,7 @@ contents exist only once they are asked for. `teacup.kafka.write.native_producer
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import IntEnum
@@ -27,7 +28,7 @@ from typing import Any, TypeAlias
 
 import polars as pl
 
-from teacup.kafka.records.json_text import connection, decoded
+from teacup.kafka.records.json_fields import decoded
 from teacup.kafka.records.limits import Headers
 
 NULL = "null"
@@ -189,16 +190,15 @@ def _strings(values: pl.Series) -> pl.Series:
         text = values.cast(pl.String)
     except pl.exceptions.PolarsError:
         text = pl.Series(map(decoded, values.to_list()), dtype=pl.String)
-    quoted = _quoted(text) if text.str.contains(_NEEDS_ESCAPE).any() else _surrounded('"', text, '"')
+    quoted = _surrounded('"', text, '"')
+    if text.str.contains(_NEEDS_ESCAPE).any():
+        quoted = pl.Series(
+            [None if one is None else json.dumps(one, ensure_ascii=False) for one in text], dtype=pl.String
+        )
     if text.null_count() == values.null_count():
         return quoted
     other = _surrounded('{"base64": "', values.bin.encode("base64"), '"}')
     return quoted.zip_with(text.is_not_null(), other)
-
-
-def _quoted(text: pl.Series) -> pl.Series:
-    quoted = connection().from_arrow(text.to_frame("text").to_arrow()).project("to_json(text)::varchar AS text")
-    return pl.Series(pl.from_arrow(quoted.to_arrow_table().column("text")))
 
 
 def _surrounded(before: str, text: pl.Series, after: str) -> pl.Series:

@@ -1,14 +1,16 @@
-/* Whether texts are JSON, as RFC 8259 defines it: no more, no less, to any depth; and whether a field holds one of some
- * texts.
+/* Whether texts are JSON, as RFC 8259 defines it: no more, no less, to any depth; and where the values of some fields are.
  *
  * The texts are a column of Arrow strings, so they are UTF-8 already. A text is read once, from left to right; of each
- * open bracket one bit is remembered. A field is found on the way: of several of one name the first counts.
+ * open bracket one bit is remembered. Fields are found on the way: of several of one name the first counts.
  */
+#include "json.h"
+
 #include <stdbool.h>
-#include <stdint.h>
+#include <stdlib.h>
 #include <string.h>
 
 #include "buffer.h"
+#include "columns.h"
 #include "export.h"
 
 /* The open brackets, outermost first: bit set: an object. Kept between texts for its memory. */
@@ -34,55 +36,91 @@ static bool in_object(const nesting *open) {
         return open->bits.data[last >> 3] >> (last & 7) & 1;
 }
 
-/* Some texts, as the buffers of an Arrow string column. */
+/* A step of a path: the name of a member (`element` is -1), or the number of an element. */
 typedef struct {
-        const int32_t *offsets;
-        const char *data;
-        int64_t count;
-} words;
+        const char *name;
+        int64_t size, element;
+} step;
 
-static bool is_word(const words *of, int64_t number, const char *at, int64_t size) {
-        int32_t from = of->offsets[number];
-        return of->offsets[number + 1] - from == size && !memcmp(of->data + from, at, (size_t)size);
-}
-
-/* A search for the value at a path of names. `inside` names lead to the object that is open. */
+/* A search for the value at a path: `inside` of its steps lead to the container that is open. */
 typedef struct {
-        const words *path;
-        int64_t inside;
-        bool next;    /* the value that begins now is that of the name after these */
-        bool over;    /* it was found, or is not there */
-        bool escaped; /* over, as a name was met whose characters are not plain */
-        const char *from, *to;
+        const step *steps;
+        int64_t count, inside;
+        int64_t element; /* how many elements of that container have begun, if it is an array */
+        int64_t depth;   /* how many brackets are open around the value that was found */
+        enum { SEEKING, NEXT, FOUND, OVER } state; /* NEXT: the value that begins now is that of the next step */
+        const char *from, *to;                     /* the value; NULL: there is none, or it has not ended */
 } search;
 
-static void begin_search(search *field) {
-        field->inside = 0;
-        field->next = field->escaped = false;
-        field->over = field->path->count == 0;
-        field->from = field->to = NULL;
+/* What the texts of a column have in common. */
+typedef struct {
+        nesting open;
+        tc_buffer name; /* without its escapes */
+        search *fields;
+        int64_t count;
+} scan;
+
+#define EACH_FIELD(field, of) (search *field = (of)->fields; field < (of)->fields + (of)->count; field++)
+
+static void begin_text(scan *of) {
+        of->open.depth = 0;
+        for EACH_FIELD (field, of) {
+                field->inside = field->element = 0;
+                field->state = SEEKING;
+                field->from = field->to = NULL;
+        }
 }
 
-/* A name in an object at this depth. */
-static void see_name(search *field, int64_t depth, const char *name, const char *to) {
-        if (field->over || depth != field->inside + 1) return;
-        if (memchr(name, '\\', (size_t)(to - name)))
-                field->over = field->escaped = true;
-        else
-                field->next = is_word(field->path, field->inside, name, to - name);
+/* A name in the object that is open. Returns 0, or -1 where there is no memory. */
+static int see_name(scan *of, const char *name, int64_t size) {
+        bool wanted = false;
+        for EACH_FIELD (field, of) wanted |= field->state == SEEKING && field->inside + 1 == of->open.depth;
+        if (!wanted) return 0;
+        if (memchr(name, '\\', (size_t)size)) {
+                of->name.size = 0;
+                if (tc_reserve(&of->name, size)) return -1;
+                size = tc_unescaped(name, name + size, of->name.data);
+                name = of->name.data;
+        }
+        for EACH_FIELD (field, of) {
+                const step *next = field->steps + field->inside;
+                if (field->state == SEEKING && field->inside + 1 == of->open.depth && next->element < 0 &&
+                    next->size == size && !memcmp(next->name, name, (size_t)size))
+                        field->state = NEXT;
+        }
+        return 0;
 }
 
-/* A value begins, an object with members or anything else. */
-static void see_value(search *field, const char *at, bool object) {
-        if (!field->next) return;
-        field->next = false;
-        if (field->inside + 1 == field->path->count) {
-                field->over = true;
-                field->from = at;
-        } else if (object) {
-                field->inside++;
-        } else {
-                field->over = true;
+/* A value begins, a container with something in it or anything else. */
+static void see_value(scan *of, const char *at, bool container) {
+        for EACH_FIELD (field, of) {
+                if (field->state == SEEKING && field->inside + 1 == of->open.depth && !in_object(&of->open) &&
+                    field->element++ == field->steps[field->inside].element)
+                        field->state = NEXT;
+                if (field->state != NEXT) continue;
+                if (field->inside + 1 == field->count) {
+                        field->state = FOUND;
+                        field->depth = of->open.depth;
+                        field->from = at;
+                } else if (container) {
+                        field->state = SEEKING;
+                        field->inside++;
+                        field->element = 0;
+                } else {
+                        field->state = OVER;
+                }
+        }
+}
+
+/* A value has ended before `at`; so has everything in it. */
+static void see_end(scan *of, const char *at) {
+        for EACH_FIELD (field, of) {
+                if (field->state == FOUND && field->depth == of->open.depth) {
+                        field->state = OVER;
+                        field->to = at;
+                } else if (field->state == SEEKING && field->inside == of->open.depth) {
+                        field->state = OVER; /* the container that it was sought in */
+                }
         }
 }
 
@@ -162,20 +200,25 @@ static const char *read_scalar(const char *at, const char *end) {
         }
 }
 
-/* A name and its colon, with the space around them. */
-static const char *read_name(const char *at, const char *end, search *field, int64_t depth) {
+/* A name and its colon, with the space around them. NULL: it is none; `failed` then says whether memory was missing. */
+static const char *read_name(const char *at, const char *end, scan *of, bool *failed) {
         at = skip_space(at, end);
         if (at == end || *at != '"') return NULL;
         const char *name = at + 1;
         if (!(at = read_string(at, end))) return NULL;
-        see_name(field, depth, name, at - 1);
+        if (see_name(of, name, at - 1 - name)) {
+                *failed = true;
+                return NULL;
+        }
         at = skip_space(at, end);
         return at < end && *at == ':' ? at + 1 : NULL;
 }
 
 /* 1: it is JSON, 0: it is not, -1: no memory. */
-static int is_json(const char *at, const char *end, nesting *open, search *field) {
-        open->depth = 0;
+static int is_json(const char *at, const char *end, scan *of) {
+        nesting *open = &of->open;
+        bool failed = false;
+        begin_text(of);
         for (;;) { /* a value begins */
                 at = skip_space(at, end);
                 if (at == end) return 0;
@@ -183,22 +226,21 @@ static int is_json(const char *at, const char *end, nesting *open, search *field
                         bool object = *at == '{';
                         const char *next = skip_space(at + 1, end);
                         bool empty = next < end && *next == (object ? '}' : ']');
-                        see_value(field, at, object && !empty);
+                        see_value(of, at, !empty);
                         if (empty) {
                                 at = next + 1;
                         } else {
                                 if (push(open, object)) return -1;
-                                at = object ? read_name(next, end, field, open->depth) : next;
-                                if (!at) return 0;
+                                at = object ? read_name(next, end, of, &failed) : next;
+                                if (!at) return failed ? -1 : 0;
                                 continue;
                         }
                 } else {
-                        see_value(field, at, false);
-                        bool found = field->from == at;
+                        see_value(of, at, false);
                         if (!(at = read_scalar(at, end))) return 0;
-                        if (found) field->to = at;
                 }
                 for (;;) { /* a value has ended */
+                        see_end(of, at);
                         at = skip_space(at, end);
                         if (open->depth == 0) return at == end;
                         if (at == end) return 0;
@@ -206,10 +248,9 @@ static int is_json(const char *at, const char *end, nesting *open, search *field
                         if (*at == (object ? '}' : ']')) {
                                 open->depth--;
                                 at++;
-                                if (open->depth <= field->inside) field->over = true;
                         } else if (*at == ',') {
-                                at = object ? read_name(at + 1, end, field, open->depth) : at + 1;
-                                if (!at) return 0;
+                                at = object ? read_name(at + 1, end, of, &failed) : at + 1;
+                                if (!at) return failed ? -1 : 0;
                                 break;
                         } else {
                                 return 0;
@@ -218,58 +259,66 @@ static int is_json(const char *at, const char *end, nesting *open, search *field
         }
 }
 
-enum { NO = 0, YES = 1, UNSURE = 2 };
-
-/* Whether what was found is one of these texts, as a join key would be text; not sure of what is not plain. */
-static int holds(const search *field, const words *texts) {
-        if (field->escaped) return UNSURE;
-        if (!field->to) return NO; /* nothing, an object, an array */
-        const char *at = field->from, *to = field->to;
-        if (*at == 'n') return NO;
-        if (*at == '"') {
-                at++, to--;
-                if (memchr(at, '\\', (size_t)(to - at))) return UNSURE;
-        } else if (*at != 't' && *at != 'f') {
-                const char *digit = at + (*at == '-');
-                if (digit > at && *digit == '0') return UNSURE; /* -0 is 0 */
-                for (; digit < to; digit++)
-                        if (!is_digit(*digit)) return UNSURE;
+static uint8_t kind_of(const char *from, const char *to) {
+        switch (*from) {
+        case 'n': return TC_NOTHING;
+        case '"': return memchr(from, '\\', (size_t)(to - from)) ? TC_ESCAPED : TC_PLAIN;
+        case '{':
+        case '[': return TC_NESTED;
+        case 't':
+        case 'f': return TC_WORD;
+        default:
+                for (const char *at = from + 1; at < to; at++)
+                        if (!is_digit(*at)) return TC_NUMBER;
+                return TC_WHOLE;
         }
-        for (int64_t number = 0; number < texts->count; number++)
-                if (is_word(texts, number, at, to - at)) return YES;
-        return NO;
 }
 
-/* Whether each text of a column (Arrow `string`) is JSON, as bits in Arrow's order; a null counts as JSON. If a path is
- * given, also whether the field there holds one of some texts: a byte each, as above; undefined if it is not JSON.
+/* Whether each text of a column is JSON, as bits in Arrow's order (a null counts as JSON), and where it has the value of
+ * each field.
  *
- * valid    the column's validity bits, or NULL        offsets, data   its other buffers; data may be NULL if it is empty
- * first    the column's own offset into the buffers   rows            how many texts
- * names, name_data, depth     the path, as such buffers; depth 0: none
- * texts, text_data, choices   the texts, likewise
- * answer   (rows + 7) / 8 bytes, all written          held            rows bytes, all written; NULL without a path
+ * texts    a column of strings                                  rows     how many
+ * names    a column of strings: the steps of all paths          elements for each step the number of the element, or -1
+ * sizes    for each path how many of the steps are its own      paths    how many
+ * answer   (rows + 7) / 8 bytes, all written
+ * holds    for each path rows bytes, what json.h says of what a field holds; nothing if the text is not JSON
+ * spans    for each path 2 * rows numbers: where in the column's data the value begins and ends; 0, 0: there is none
  *
  * Borrows everything for the call. Returns 0, or -1 where there was no memory. */
-TC_EXPORT int tc_json_valid(const uint8_t *valid, const int32_t *offsets, const char *data, int64_t first, int64_t rows,
-                            const int32_t *names, const char *name_data, int64_t depth, const int32_t *texts,
-                            const char *text_data, int64_t choices, uint8_t *answer, uint8_t *held) {
-        nesting open = {0};
-        words path = {names, name_data, depth}, wanted = {texts, text_data, choices};
-        search field = {.path = &path};
-        int result = 0;
+TC_EXPORT int tc_json_fields(const tc_column *texts, int64_t rows, const tc_column *names, const int64_t *elements,
+                             const int64_t *sizes, int64_t paths, uint8_t *answer, uint8_t *holds, int32_t *spans) {
+        int64_t steps = 0;
+        for (int64_t path = 0; path < paths; path++) steps += sizes[path];
+        step *step_of = calloc((size_t)steps + 1, sizeof *step_of);
+        scan of = {.fields = calloc((size_t)paths + 1, sizeof(search)), .count = paths};
+        int result = step_of && of.fields ? 0 : -1;
         memset(answer, 0, (size_t)((rows + 7) / 8));
-        for (int64_t row = 0; row < rows && !result; row++) {
-                int64_t at = first + row;
-                int ok = 1;
-                begin_search(&field);
-                if (!valid || valid[at >> 3] >> (at & 7) & 1) {
-                        int32_t from = offsets[at], to = offsets[at + 1];
-                        ok = from < to ? is_json(data + from, data + to, &open, &field) : 0;
+        if (!result) {
+                for (int64_t at = 0; at < steps; at++) {
+                        tc_bytes_at name = tc_bytes_of(names, at);
+                        step_of[at] = (step){name.at, (int64_t)name.size, elements[at]};
                 }
+                const step *next = step_of;
+                for (int64_t path = 0; path < paths; next += sizes[path++])
+                        of.fields[path] = (search){.steps = next, .count = sizes[path]};
+        }
+        for (int64_t row = 0; row < rows && !result; row++) {
+                tc_bytes_at text = tc_bytes_of(texts, row);
+                int ok = text.at ? is_json(text.at, text.at + text.size, &of) : 1;
                 if (ok < 0) result = -1;
                 if (ok > 0) answer[row >> 3] |= (uint8_t)(1 << (row & 7));
-                if (held) held[row] = (uint8_t)holds(&field, &wanted);
+                for (int64_t path = 0; path < paths; path++) {
+                        const search *field = of.fields + path;
+                        int32_t *span = spans + 2 * (path * rows + row);
+                        bool found = text.at && ok > 0 && field->to;
+                        holds[path * rows + row] = found ? kind_of(field->from, field->to) : TC_NOTHING;
+                        span[0] = found ? (int32_t)(field->from - texts->data) : 0;
+                        span[1] = found ? (int32_t)(field->to - texts->data) : 0;
+                }
         }
-        tc_free(&open.bits);
+        tc_free(&of.open.bits);
+        tc_free(&of.name);
+        free(of.fields);
+        free(step_of);
         return result;
 }

@@ -56,7 +56,7 @@ static char short_escape(unsigned char one) {
 }
 
 static char *escaped(char *out, const unsigned char *at, size_t size) {
-        static const char hex[] = "0123456789ABCDEF";
+        static const char hex[] = "0123456789abcdef";
         for (const unsigned char *end = at + size; at < end; at++) {
                 char letter = short_escape(*at);
                 if (letter) {

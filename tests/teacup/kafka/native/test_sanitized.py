@@ -14,7 +14,7 @@ RECORDS = HERE.parent / "records"
 OF_AVRO = ("test_c_finds_the_same_records", "test_c_agrees_about_texts_and_numbers")
 TESTS = [
     *(HERE / f"test_{name}.py" for name in ("records", "produce")),
-    RECORDS / "test_json_text.py",
+    *(RECORDS / f"test_{name}.py" for name in ("json_fields", "record_key", "projection", "written_times")),
     *(f"{RECORDS}/test_avro_hostile.py::{name}" for name in OF_AVRO),
 ]
 
@@ -24,9 +24,9 @@ def printed(*command: str) -> str:
 
 
 def test_sanitizers_find_nothing(tmp_path: Path) -> None:
-    """Records, columns, what is produced, JSON texts and Avro records; the sanitizer is loaded before Python."""
+    """Records, columns, what is produced, JSON, times and Avro records; the sanitizer is loaded before Python."""
     library = build(to=tmp_path / "sanitized.so", flags=SANITIZED)
-    # C++'s as well, or the sanitizer stops at the first exception in DuckDB
+    # C++'s as well, or the sanitizer stops at the first exception in polars
     first = [printed("cc", f"-print-file-name={name}") for name in ("libasan.so", "libstdc++.so")]
     environment = {
         **os.environ,

@@ -177,12 +177,8 @@ def test_the_last_header_of_a_name_counts() -> None:
     assert keys_of(KeyOf.of("header:h"), records) == [b"2", None, None, None]
 
 
-UNREAD_PATHS = ['$."a\\"', "$.a[18446744073709551616]"]
-"""DuckDB would refuse the whole query for them."""
-
-
 @pytest.mark.parametrize(
-    "written", ["", "key", "$", "$.a[*]", *UNREAD_PATHS, "header:", [], ["kafka"] * 17, ["$.a", "b"]]
+    "written", ["", "key", "$", "$.a[*]", "$.a[18446744073709551616]", "header:", [], ["kafka"] * 17, ["$.a", "b"]]
 )
 def test_what_names_no_key_is_refused(written: Any) -> None:
     """Checked before anything connects."""

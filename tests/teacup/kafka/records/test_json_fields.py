@@ -1,17 +1,19 @@
-"""Strict JSON against the standard library's parser, and the cases that parsers are known to differ in."""
+"""Strict JSON and its fields against the standard library's parser, and the cases that parsers differ in."""
 
 from __future__ import annotations
 
 import json
 import random
+from decimal import Decimal
+from typing import Any
 
 import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from teacup.kafka.native.json import find_fields
 from teacup.kafka.records.json_fields import json_fields
-from teacup.kafka.records.json_text import valid_json
 from tests.support.jsontext import is_json
 
 VALID = [
@@ -108,7 +110,7 @@ def by_the_standard_library(text: str) -> bool:
 @pytest.mark.parametrize(("texts", "expected"), [(VALID, True), (INVALID, False)])
 def test_the_cases_that_parsers_differ_in(texts: list[str], expected: bool) -> None:
     """A column of all of them, and each alone."""
-    together = valid_json(pa.array(texts, pa.string())).to_pylist()
+    together = find_fields(pa.array(texts, pa.string())).json.to_pylist()
 
     assert [text for text, ok in zip(texts, together, strict=True) if ok is not expected] == []
     assert [text for text in texts if is_json(text) is not expected] == []
@@ -118,7 +120,7 @@ def test_random_texts_get_the_answer_of_the_standard_library() -> None:
     """Ten thousand, of which one in twenty is JSON."""
     texts = corpus(7, 10_000)
 
-    found = valid_json(pa.array(texts, pa.string())).to_pylist()
+    found = find_fields(pa.array(texts, pa.string())).json.to_pylist()
 
     expected = [by_the_standard_library(text) for text in texts]
     assert sum(expected) > 300
@@ -130,9 +132,12 @@ def test_a_slice_with_nulls() -> None:
     """Nulls count as JSON; what lies before the slice does not show."""
     texts = pa.array(["{", None, "[1,]", "1", None, '"\\ud800"', "}"], pa.string())
 
-    assert valid_json(texts.slice(1, 5)).to_pylist() == [True, False, True, True, True]
-    assert valid_json(texts.slice(0, 0)).to_pylist() == []
+    assert find_fields(texts.slice(1, 5)).json.to_pylist() == [True, False, True, True, True]
+    assert find_fields(texts.slice(0, 0)).json.to_pylist() == []
 
+
+ODD = object()
+"""A field that cannot be a key."""
 
 NAMES = ["a", "a", "a", "b", "\\u0061", "é", ""]
 MANY_DIGITS = "123456789012345678901234567890"
@@ -158,40 +163,71 @@ FOUND = [
     *('"\\u0078"', '"\\ud800"', '"é"', '""', '"x\\\\"', MANY_DIGITS),
 ]
 SPACES = ["", "", " ", "\n"]
-PATHS = ["$.a", "$.a.b", "$.b.a", '$."é"', "$.a[0]", "$.a.a.a"]
+PATHS = {
+    "$.a": ("a",),
+    "$.a.b": ("a", "b"),
+    "$.b.a": ("b", "a"),
+    '$."é"': ("é",),
+    "$.a[0]": ("a", 0),
+    "$.a[1].b": ("a", 1, "b"),
+    "$[0].a": (0, "a"),
+    '$."\\u0061"': ("\\u0061",),
+    "$.a.a.a": ("a", "a", "a"),
+}
 
 
 def an_object(chance: random.Random, depth: int = 2) -> str:
-    """An object of few names, some twice, with spaces, of values and objects; sometimes in an array, or torn."""
+    """An object of few names, some twice, with spaces, of values, objects, arrays; sometimes itself in one, or torn."""
     members = []
     for _ in range(chance.randint(0, 3)):
         value = an_object(chance, depth - 1) if depth and chance.random() < 0.5 else chance.choice(FOUND)
+        if chance.random() < 0.2:
+            value = f"[{value},{chance.choice(SPACES)}{an_object(chance, 0)}]"
         members.append(f'"{chance.choice(NAMES)}"{chance.choice(SPACES)}:{chance.choice(SPACES)}{value}')
     text = "{" + f"{chance.choice(SPACES)},".join(members) + "}"
     return {0: f"[{text}]", 1: text[:-1]}.get(chance.randint(0, 30), text)
 
 
+def first_of_each(members: list[tuple[str, Any]]) -> dict[str, Any]:
+    return dict(reversed(members))
+
+
+def held_at(steps: tuple[str | int, ...], document: str | None) -> Any:
+    """What the standard library finds: a key as text, `ODD`, or None."""
+    try:
+        at = json.loads(document or "", parse_float=Decimal, object_pairs_hook=first_of_each)
+    except ValueError:
+        return None
+    for step in steps:
+        if isinstance(step, int):
+            at = at[step] if isinstance(at, list) and step < len(at) else None
+        else:
+            at = at.get(step) if isinstance(at, dict) else None
+    if isinstance(at, bool):
+        return "true" if at else "false"
+    if isinstance(at, Decimal):
+        return str(int(at)) if at == int(at) else ODD
+    if isinstance(at, str):
+        return ODD if any("\ud800" <= character <= "\udfff" for character in at) else at
+    return ODD if isinstance(at, dict | list) else at if at is None else str(at)
+
+
 @pytest.mark.parametrize("path", PATHS)
-def test_what_a_field_holds_is_what_a_key_would_be(path: str) -> None:
-    """In objects within objects, names and texts with escapes, numbers in every spelling; of two the first counts."""
-    chance, some = random.Random(7), 0
-    values = pa.array([*(an_object(chance) for _ in range(3_000)), None, "", "7"], pa.string()).cast(pa.binary())
+def test_a_field_is_what_the_standard_library_finds(path: str) -> None:
+    """In objects within objects and arrays, names and texts with escapes, numbers; of two names the first counts."""
+    chance = random.Random(7)
+    documents = [*(an_object(chance) for _ in range(3_000)), None, "", "7"]
+    values = pa.array(documents, pa.string()).cast(pa.binary())
 
-    for choices in (
-        ["x", "7"],
-        ["true", "null", "0"],
-        ["-0"],
-        ["é", "", MANY_DIGITS, "-7"],
-        ["7.5", '{"a":"x"}', "x\\"],
-    ):
-        found = json_fields(values, None, held=[("$.b", ["x"]), (path, choices)])
+    found = json_fields(values, None, [path], others=["$.b", path])
 
-        keys = json_fields(values, None, [path])
-        held = [ok and holds for ok, holds in zip(found.json.to_pylist(), found.held[1].to_pylist(), strict=True)]
-        assert held == [text in choices for text in keys.keys[0].to_pylist()]
-        assert found.json.equals(keys.json)
-        some += sum(held)
-    assert some > 20
+    expected = [held_at(PATHS[path], document) for document in documents]
+    texts = [None if held is ODD else held for held in expected]
+    assert found.keys[0].to_pylist() == texts
+    assert found.others[1].to_pylist() == texts
+    assert found.odd.to_pylist() == [held is ODD for held in expected]
+    assert found.others[0].equals(json_fields(values, None, ["$.b"]).keys[0])
+    assert sum(held is not None for held in expected) > 10 or path.startswith('$."')
 
 
 SPELLED = st.lists(st.sampled_from(["half0:", "\\u0068alf0:", "half", "\\ud800"]), max_size=2).map("".join)
@@ -213,7 +249,7 @@ def test_no_text_is_taken_for_a_half_of_a_surrogate_pair(texts: list[tuple[str, 
 
 
 def test_fields_are_those_of_strict_json_only() -> None:
-    """What DuckDB would read wrongly has none; half a surrogate pair hides no field, is kept, and cannot be a key."""
+    """What other parsers take for JSON has none; half a surrogate pair hides no field, is kept, and cannot be a key."""
     values = [
         b'{"t":5,"k":"a","v":1,}',
         b'{"t":5,"k":"a","v":NaN}',
