@@ -22,7 +22,7 @@ TOPIC = "teacup.topic"
 """Side topics: the topic of the copied record."""
 
 OUTCOME = "teacup.outcome"
-"""Side topics: the outcome of the row that the copy is about."""
+"""Side topics: the outcome of the row that the copy is about. Corrections: `withdrawn`, if there is no such row."""
 
 REASON = "teacup.reason"
 """Side topics and corrections: why the record is there."""

@@ -16,8 +16,9 @@ from deploy.inspection.audit.judging.compare import Judgement, compare
 from deploy.inspection.audit.judging.database import AuditTables
 from deploy.inspection.audit.judging.scope import AuditScope, LeftSpan, RightSpan, VersionsKnown
 from deploy.inspection.audit.plan_history import plan_history_of
-from deploy.inspection.audit.records import SHIFT, TABLES, SideTable, alone_as_copies, copies_of, rows_of
+from deploy.inspection.audit.records import SHIFT, SideTable
 from deploy.inspection.audit.shown_late import ShownLate
+from deploy.inspection.audit.written import TABLES, alone_as_copies, copies_of, rows_of
 from deploy.jobfile.job import Output
 from deploy.output.accounts import Accounts
 from deploy.output.routing import SideTopics, outgoing_results

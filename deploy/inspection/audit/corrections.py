@@ -1,8 +1,9 @@
 """`teacup audit --corrections TOPIC`: the rows that are different now, as records for a topic of their own.
 
 A correction is a record as the output would have it: key, value, time and headers are made by the code that makes the
-job's rows. One without a value withdraws a row. The number of the batch in the header `teacup` is the time of the run
-in milliseconds: of corrections of one row (`deploy.inspection.audit.judging.corrected`) the largest counts.
+job's rows. One without a value withdraws a row, and says so in a header, as a `select` may give a row no value. The
+number of the batch in the header `teacup` is the time of the run in milliseconds, but above that of all corrections
+that stand: of those of one row (`deploy.inspection.audit.judging.corrected`) the largest counts.
 
 Each stands for itself. So a run that is killed has written a part, and the next one writes the rest.
 """
@@ -20,6 +21,7 @@ from deploy.check.analysis import Analyser
 from deploy.inspection.audit.judging.database import AuditTables
 from deploy.inspection.audit.records import SHIFT, spots_in
 from deploy.inspection.audit.scan import Plan, runs_of
+from deploy.inspection.audit.written import WITHDRAWN
 from deploy.jobfile.job import JoinJob, Output
 from deploy.output.deliveries import Writing
 from deploy.output.routing import HAS_LEFT, HAS_RIGHT, not_refused, outgoing_results, select_failures, too_large
@@ -38,7 +40,7 @@ from teacup.base.times import EARLIEST_MS, LATEST_MS
 from teacup.kafka.client import committed_only
 from teacup.kafka.delivery.delivery import AtLeastOnce
 from teacup.kafka.delivery.provenance import BatchTag, provenance
-from teacup.kafka.headers import CORRECTS, EXPIRED, REASON
+from teacup.kafka.headers import CORRECTS, EXPIRED, OUTCOME, REASON
 from teacup.kafka.read.range_reader import open_reader
 from teacup.kafka.write.templates import Form, TextHeader, TextPiece
 from teacup.kafka.write.topic_limits import limits_of, within_limits
@@ -136,7 +138,13 @@ def corrected_rows(spec: JoinSpec, wanted: pl.DataFrame, read: Read, *, direct: 
     """
     of_left = wanted.filter(pl.col("lpos").is_not_null())
     alone = wanted.filter(pl.col("lpos").is_null())
-    made = [empty_rows()]
+    said = wanted.select("lpos", "rpos", "had", "corrects", "why")
+
+    def only(rows: pl.DataFrame) -> pl.DataFrame:
+        placed = rows.with_columns(lpos=_position("left_"), rpos=_position("right_"))
+        return placed.join(said, on=["lpos", "rpos"], nulls_equal=True)
+
+    made = [only(empty_rows())]
     if len(of_left):
         left = read("left", of_left["lpos"].unique())
         about = left.select(lpos=_position()).join(of_left.unique("lpos"), on="lpos", how="left", maintain_order="left")
@@ -146,14 +154,12 @@ def corrected_rows(spec: JoinSpec, wanted: pl.DataFrame, read: Read, *, direct: 
             right = read("right", rights)
             window.add(Slice.build(right, {}, hashes=key_hashes(right, apart=direct)))
         barred = np.where(about["deleted"].to_numpy(), IS_DELETED, 0)
-        made += Offer(left, about["late"], window, barred).rows(EARLIEST_MS)
+        made += map(only, Offer(left, about["late"], window, barred).rows(EARLIEST_MS))
     if len(alone):
         right = read("right", alone["rpos"])
         late = right.select(rpos=_position()).join(alone, on="rpos", how="left", maintain_order="left")["late"]
-        made.append(rows_about("right", right, Outcome.UNJOINED, EXPIRED, late))
-    rows = pl.concat(made).with_columns(lpos=_position("left_"), rpos=_position("right_"))
-    said = wanted.select("lpos", "rpos", "had", "corrects", "why")
-    rows = rows.join(said, on=["lpos", "rpos"], nulls_equal=True)
+        made.append(only(rows_about("right", right, Outcome.UNJOINED, EXPIRED, late)))
+    rows = pl.concat(made)
     if len(rows) != len(wanted):
         raise DataLoss(
             f"{len(wanted) - len(rows)} rows cannot be made again: their records in {spec.left.topic} or "
@@ -174,7 +180,7 @@ def corrections_of(spec: JoinSpec, output: Output, rows: pl.DataFrame, tag: Batc
 
 def withdrawals(withdrawn: pl.DataFrame, tag: BatchTag) -> Outgoing:
     """Returns records without a value that withdraw rows."""
-    plan = (provenance(tag, left=HAS_LEFT, right=HAS_RIGHT), *SAYS)
+    plan = (provenance(tag, left=HAS_LEFT, right=HAS_RIGHT), TextHeader(OUTCOME, (TextPiece(WITHDRAWN),)), *SAYS)
     columns: dict[str, pl.Expr] = {"value": pl.lit(None, pl.Binary)}
     for side, name in (("left", "lpos"), ("right", "rpos")):
         partition, offset = _spot(name)

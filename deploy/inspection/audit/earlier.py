@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from deploy.checkpoint.join_checkpoint import Checkpoint
 from deploy.checkpoint.place import newest_folder
 from deploy.errors import DeployError
-from deploy.inspection.audit.records import Rewriting
+from deploy.inspection.audit.written import Rewriting
 from deploy.output.kept import rows_that_stay
 from joins.batch.handover import Handover
 from joins.batch.state import BatchPlan

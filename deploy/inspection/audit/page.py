@@ -88,6 +88,7 @@ def _parts(found: Findings) -> Iterator[str]:
                 for what, of in found.side.items()
                 for side, count in of.items()
             ),
+            *((f"corrections written: {reason}", f"{count:,}") for reason, count in (found.corrections or {}).items()),
         ],
     )
     if found.notes:

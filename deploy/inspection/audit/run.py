@@ -28,13 +28,15 @@ from deploy.errors import CheckpointUnusable
 from deploy.inspection.audit.corrections import check_whole, write_corrections
 from deploy.inspection.audit.earlier import Earlier, earlier_than
 from deploy.inspection.audit.findings import Fault, Findings
-from deploy.inspection.audit.judging.compare import Judgement, compare
+from deploy.inspection.audit.judging.compare import compare
 from deploy.inspection.audit.judging.corrected import correct
 from deploy.inspection.audit.judging.database import AuditTables
 from deploy.inspection.audit.judging.scope import AuditScope, LeftSpan, RightSpan, VersionsKnown
+from deploy.inspection.audit.notes import notes_of, notes_of_versions
 from deploy.inspection.audit.plan_history import PlanHistory, plan_history_of
-from deploy.inspection.audit.records import SAMPLES, STANDING, TABLES, alone_as_copies
+from deploy.inspection.audit.records import SAMPLES
 from deploy.inspection.audit.scan import Plan, Tables, Topic, Writers, plan
+from deploy.inspection.audit.written import STANDING, TABLES, alone_as_copies
 from deploy.jobfile.job import JoinJob
 from deploy.output.ours import origins_of
 from joins.batch.handover import Handover
@@ -45,10 +47,9 @@ from joins.read.deserialize import SideReader
 from joins.read.parse import find
 from joins.spec import JoinSpec, JoinType
 from teacup.base.now import wall_ms
-from teacup.base.times import EARLIEST_MS, LATEST_MS, iso
+from teacup.base.times import EARLIEST_MS, LATEST_MS
 from teacup.kafka.client import committed_only
 from teacup.kafka.delivery.provenance import BatchTag
-from teacup.kafka.headers import NO_LONGER_STORED
 from teacup.kafka.read.range_reader import open_reader
 from teacup.storage.errors import StorageError
 
@@ -110,7 +111,8 @@ def audit(
                 tell("corrections", found.offsets, found.offsets)
                 _standing(con, inside)
                 correct(db, scope)
-                tag = BatchTag.of(job.spec.name, generation, now_ms)
+                newest = db.one("SELECT max(run) FROM standing") or 0  # by another clock, perhaps
+                tag = BatchTag.of(job.spec.name, generation, max(now_ms, newest + 1))
                 corrected, refused = write_corrections(job, db, found, tag, direct=direct)
     faults = [*_with_keys(job, found, verdicts.faults)]
     return Findings(
@@ -131,8 +133,8 @@ def audit(
         minutes=verdicts.minutes,
         corrections=None if corrected is None else dict(corrected),
         notes=[
-            *_notes(job, history, found, earlier, verdicts, left_out, tables, rewritten, known),
-            *([] if known is None else _notes_of_versions(job, known, verdicts)),
+            *notes_of(job, history, found, earlier, verdicts, left_out, tables, rewritten, known),
+            *([] if known is None else notes_of_versions(job, known, verdicts)),
             *(
                 [f"{refused:,} rows are too large for {corrections}, or their select fails: not written"]
                 * bool(refused)
@@ -330,89 +332,3 @@ def _shown(key: bytes) -> str:
     """Returns a key for people."""
     text = json.dumps(key.decode("utf-8", errors="backslashreplace"), ensure_ascii=False)
     return text if len(text) <= 100 else f"{text[:97]}..."
-
-
-def _notes(
-    job: JoinJob,
-    history: PlanHistory,
-    found: Plan,
-    earlier: Earlier,
-    verdicts: Judgement,
-    left_out: int,
-    tables: Tables,
-    rewritten: int,
-    known: VersionsKnown | None,
-) -> Iterator[str]:
-    spec = job.spec
-    if job.output.select is not None:
-        yield "output.select: keys, values and reasons of rows were not compared, only positions"
-    written = (found.output, *found.copies.values())
-    for topic in (found.left, found.right, *written):
-        if topic.complete or (known is not None and topic is found.right):
-            continue
-        unsaid = "; what is missing there was not looked for" if topic in written else ""
-        if topic.cut:
-            yield (
-                f"{topic.name}: retention has deleted records of the range, or of before it; take a later --from"
-                f"{unsaid}"
-            )
-        else:
-            yield f"{topic.name} is compacted: any of its records may be gone{unsaid}"
-    if tables.of_others:
-        yield f"{tables.of_others:,} rows and copies say that another job wrote them: they were left out"
-    if tables.of_later:
-        yield (
-            f"{tables.of_later:,} rows and copies are of the first batch since `teacup rewind`, which was not "
-            "completed: they were left out, and the next start completes it"
-        )
-    if verdicts.unread:
-        yield f"{verdicts.unread:,} rows name right records that are gone, or were not read: not compared by value"
-    if verdicts.elsewhere:
-        yield (
-            f"{verdicts.elsewhere:,} unmatched left records have a right record of their key in another partition: on "
-            "the direct path partition n of left meets partition n of right only. Let both topics be written by the "
-            "same partitioner, or take `join.path: shuffled`"
-        )
-    if verdicts.timeless:
-        yield (
-            f"{verdicts.timeless:,} records without a time lie between those of the range in their partitions, and "
-            "were counted with them"
-        )
-    if left_out:
-        yield f"records that lie far apart: {left_out:,} more runs of them were not read"
-    if verdicts.allowed:
-        yield (
-            f"the checkpoint has the plans of the last {history.batches} batches. Of records before them it is not "
-            "known what the run could see: late ones, those that max_wait let go, and those with a late right record "
-            "in reach were checked against all results that are possible"
-        )
-    if earlier.unlike:
-        how = f"left records of before `{earlier.command}` were read otherwise ({', '.join(earlier.unlike)})"
-        yield f"{how}: they were left out"
-    elif earlier.command is not None:
-        how = f"left records of before `{earlier.command}`{' and rows that it kept' if earlier.rewound else ''}"
-        yield f"{how} were joined by another job file, perhaps: only their keys are equal for sure"
-    if rewritten:
-        yield f"{rewritten:,} rows were written again by `teacup rewind`: the later ones were compared"
-    if spec.right.source.is_stored:
-        gone = "or had expired there, " if known is None else ""
-        yield f"what the store had was not asked: right records that may be late, {gone}count as allowed"
-        if job.output.unjoined is not None:
-            yield "missing unjoined records are left to `teacup unjoined`"
-    if verdicts.repeated:
-        yield f"{verdicts.repeated:,} rows are repeated, as at-least-once output may"
-
-
-def _notes_of_versions(job: JoinJob, known: VersionsKnown, verdicts: Judgement) -> Iterator[str]:
-    right = job.spec.right
-    if known.problem is not None:
-        yield f"from when on the store keeps versions is not known, any may have been dropped there: {known.problem}"
-    why = {
-        "compacted": f"compaction may have removed versions of before {iso(known.whole_from_ms)} from {right.topic}; "
-        "raise its min.compaction.lag.ms, or audit sooner",
-        "cut": f"{right.topic} has lost its beginning, and has no version of their keys at or before their time",
-        NO_LONGER_STORED: f"their rows say that their version is no longer stored, and the store keeps versions from "
-        f"{iso(known.stored_from_ms)} on, of a key at most {known.bound:,}",
-    }
-    for reason, count in sorted(verdicts.untold.items()):
-        yield f"{count:,} left records are neither right nor wrong: {why[reason]}"

@@ -6,7 +6,8 @@
             table that changes, as a version may be of any age
     output  from the first row whose time may be of the range to the end, as a row may be written again much later
     copies  likewise
-    corrections of earlier runs likewise; if there are to be some, left and right are read to their ends
+    corrections of earlier runs likewise; if there are to be some, left and right are read to their ends, and from where
+            Kafka's index has the first time: a search would take what was written in between for late
 
 Records outside of these that rows and copies name, mostly late ones, are read one by one.
 """
@@ -27,18 +28,12 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from deploy.inspection.audit.plan_history import PlanHistory
-from deploy.inspection.audit.records import (
-    Rewriting,
-    SideTable,
-    copies_of,
-    last_time,
-    rows_of,
-    spot_of,
-    standing_of,
-)
+from deploy.inspection.audit.records import SideTable, last_time, spot_of
 from deploy.inspection.audit.shown_late import ShownLate
+from deploy.inspection.audit.written import Rewriting, copies_of, rows_of, standing_of
 from deploy.jobfile.job import JoinJob
 from deploy.output.ours import copies_of_others, rows_by, rows_of_others
+from joins.errors import SpecError
 from joins.lookup.feed.spec import Compaction
 from joins.outcome import Outcome
 from joins.plan.log_checks import is_compacted
@@ -166,9 +161,11 @@ def _read(
             return {p: answer.offset for p, answer in log.first_at_or_after(queries, ceiling_ms, sure=True).items()}
 
         begin = offsets(from_ms, side.disorder_ms)
-        # Once a timely record has reached this time, no later timely one is below `to`.
-        end = {p: found.stable for p, found in ends.items()}
-        if to_ms < LATEST_MS:
+        if to_ms >= LATEST_MS:
+            # A block search passes over what was written before many late records. No record was stamped before them.
+            stamped = _stamped_from(side.topic, committed_only(spec.kafka), ends, from_ms)
+            begin, end = {p: min(at, stamped[p]) for p, at in begin.items()}, {p: of.stable for p, of in ends.items()}
+        else:  # once a timely record has reached this time, no later timely one is below `to`
             end = offsets(to_ms + side.disorder_ms, 0)
     spans = {}
     for p, found in ends.items():
@@ -176,6 +173,12 @@ def _read(
         start = min(begin[p], last)
         spans[p] = (start, max(min(end[p], last), start))
     return Topic(side.topic, ends, spans, compaction)
+
+
+def _stamped_from(topic: str, kafka: Mapping[str, str], ends: Mapping[int, Ends], time_ms: int) -> dict[int, int]:
+    """Returns before which offset all records have timestamps of Kafka below a time."""
+    with closing(BrokerLog(topic, kafka)) as log:
+        return begins_of(log, ends, time_ms)
 
 
 def runs_of(positions: Iterable[int]) -> dict[int, list[tuple[int, int]]]:
@@ -188,6 +191,18 @@ def runs_of(positions: Iterable[int]) -> dict[int, list[tuple[int, int]]]:
         else:
             of.append((offset, offset + 1))
     return runs
+
+
+def _own_corrections(topic: str, origins: Collection[str], batch: pa.RecordBatch) -> pa.Table:
+    """Returns `standing_of`. Raises `SpecError` if they are not all of this job: users apply all that there are."""
+    others = pc.invert(rows_by(batch, origins))
+    if pc.any(others).as_py():
+        partition, offset = (batch.filter(others).column(name)[0] for name in ("partition", "offset"))
+        raise SpecError(
+            f"--corrections: {topic}-{partition} offset {offset} is no correction of this job, but each one that is "
+            "in the topic counts. Give the job a topic of its own; a new one if its checkpoint was replaced"
+        )
+    return standing_of(batch)
 
 
 @dataclass(frozen=True, slots=True)
@@ -258,7 +273,8 @@ class Tables:
             ("rows", found.output, make_rows, of_rows)
         ]
         if found.corrections is not None:
-            written.append(("standing", found.corrections, standing_of, of_rows))
+            standing = partial(_own_corrections, found.corrections.name, self._writers.origins)
+            written.append(("standing", found.corrections, standing, lambda _: None))
         written += [
             ("copies", topic, partial(copies_of, role=role, again=again), of_whom.get(role, of_copies))
             for role, topic in found.copies.items()

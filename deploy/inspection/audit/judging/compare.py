@@ -1,7 +1,7 @@
 """Every verdict of an audit: what should have been written, and what was, in SQL. Pure.
 
-It starts from four tables (`deploy.inspection.audit.records`): `lefts`, `rights`, `rows`, `copies`. Then, in this
-order:
+It starts from four tables (`deploy.inspection.audit.records` and `written`): `lefts`, `rights`, `rows`, `copies`.
+Then, in this order:
 
     judged.py    which records are judged
     contents.py  what rows say

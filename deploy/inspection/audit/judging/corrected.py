@@ -55,7 +55,7 @@ def correct(db: AuditTables, scope: AuditScope) -> None:
     _now(db, scope)
     _differing(db, scope)
     if scope.join.type is JoinType.FULL:
-        _right_alone(db)
+        _right_alone(db, scope)
 
 
 def _truth(db: AuditTables, scope: AuditScope) -> None:
@@ -142,11 +142,13 @@ def _differing(db: AuditTables, scope: AuditScope) -> None:
     )
 
 
-def _right_alone(db: AuditTables) -> None:
+def _right_alone(db: AuditTables, scope: AuditScope) -> None:
     """Corrects the rows of right records alone that lose a row with left, or get one.
 
-    The run itself will write a row of one that it has not joined, once that has expired.
+    The run itself will write a row of one that it has not joined, once that has expired. Whatever an earlier run has
+    corrected is looked at again: it may have been killed between the two rows, in any order.
     """
+    reach = f"BETWEEN {scope.from_ms - scope.join.before_ms} AND {scope.to_ms + scope.join.after_ms}"
     db.make(
         "joined_now",
         """
@@ -172,7 +174,9 @@ def _right_alone(db: AuditTables) -> None:
         INSERT INTO corrections SELECT NULL, c.rpos, a.rpos IS NOT NULL, a.spot, coalesce(a.corrected, false),
             c.rpos, u.pos IS NOT NULL, '{OTHER_ROW}', false, t.late
         FROM (SELECT rpos FROM was UNION SELECT rpos FROM truth
-                UNION SELECT rpos FROM stands JOIN subjects USING (pos)) c
+                UNION SELECT s.rpos FROM standing s JOIN subjects j ON j.pos = s.lpos
+                UNION SELECT s.rpos FROM standing s JOIN taking r ON r.pos = s.rpos
+                    WHERE s.lpos IS NULL AND r.t {reach}) c
             JOIN taking t ON t.pos = c.rpos LEFT JOIN alone_now a USING (rpos) LEFT JOIN joined_now n USING (rpos)
             LEFT JOIN (SELECT DISTINCT pos FROM copies WHERE role = 'unjoined' AND NOT is_left) u ON u.pos = c.rpos
         WHERE (a.rpos IS NULL) = (n.rpos IS NULL)

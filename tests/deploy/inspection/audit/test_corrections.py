@@ -16,10 +16,11 @@ from hypothesis import strategies as st
 from datadelay.watermark import Idle
 from deploy.inspection.audit.corrections import corrected_rows, corrections_of, with_corrects, withdrawals
 from deploy.inspection.audit.judging.corrected import correct
-from deploy.inspection.audit.records import spot_of, standing_of
+from deploy.inspection.audit.records import spot_of
+from deploy.inspection.audit.written import standing_of
 from joins.read.parse import parse
 from joins.rows.frames import RECORD
-from joins.spec import JoinPath, Policy
+from joins.spec import JoinPath, JoinType, Policy
 from joins.testing import oracle
 from joins.testing.history import History, TopicHistory
 from joins.testing.oracle import Result
@@ -27,12 +28,22 @@ from joins.testing.strategies import cuts, histories, specs, tables
 from teacup.base.times import EARLIEST_MS, LATEST_MS
 from teacup.kafka.delivery.provenance import BatchTag
 from teacup.kafka.read.fetch import SCHEMA
-from tests.support.audited import OUTPUT, Audited, AuditedLookup, AuditedSimulation, AuditedTable, Written
+from tests.support.audited import (
+    OUTPUT,
+    Audited,
+    AuditedLookup,
+    AuditedSimulation,
+    AuditedTable,
+    Written,
+    joined,
+    record,
+)
 from tests.support.canary import searched
 from tests.support.joinhistories import advancing
 from tests.support.lookuphistories import LOOKUPS, STEPS
 from tests.support.making import changed
 from tests.support.profiles import share
+from tests.support.provenance import header
 from tests.support.simulatedtable import play
 
 Record = dict[str, Any]
@@ -173,6 +184,63 @@ def test_the_corrected_output_is_brute_force_over_all_records(kind, data, known)
     assert applied(run, first) == applied(run, second) == brute_force(run, history)
     assert len(second) == len(first)
     assert corrections(run, second, 3, known=known) == []
+
+
+def correction(left: Any, right: Any, run: int = 1, *, withdrawn: bool = False) -> Record:
+    """One that an earlier run has written, with a value that nobody reads."""
+    named = ("-" if one is None else f"{one[0]}:{one[1]}" for one in (left, right))
+    headers = [header(*named, BatchTag.of("job", "generation", run)), *([("teacup.outcome", b"withdrawn")] * withdrawn)]
+    return record(b"k", None if withdrawn else b"outdated", headers, 1)
+
+
+def test_a_right_record_that_a_killed_run_has_freed_gets_its_row_back():
+    """Its row was withdrawn as a late record matched it, and a later run was killed as soon as another one did."""
+    run = joined(Policy.NEAREST, type=JoinType.FULL)
+    rows = applied(run, [])
+    match = next(row for row in rows if row.outcome == "matched")
+    alone = next(row for row in rows if row.outcome == "unjoined" and row.reason == "expired")
+    left = match.order[0]
+    standing = [correction(left, alone.right), correction(None, alone.right, withdrawn=True)]
+    standing.append(correction(left, match.right, 2))
+
+    (made,) = corrections(run, standing, 3)
+
+    assert identity(run.spec, made) == ("-", f"{alone.right_partition}:{alone.right_offset}")
+    assert made["value"] is not None
+
+
+@st.composite
+def outdated(draw: st.DrawFn, spec: Any, truth: Sequence[Result]) -> list[Record]:
+    """Corrections that are wrong by now: another right record, a row withdrawn that there is, or one of right alone."""
+    rights = sorted({row.right for row in truth if row.right is not None})
+    pairs = {(row.order[0], row.right) for row in truth}
+    each: dict[Any, Record] = {}
+    rows = [row for row in truth if row.left_partition is not None or row.reason != "null_key"]
+    for row in draw(st.lists(st.sampled_from(rows), max_size=8)) if rows else ():
+        left = row.order[0] if row.left_partition is not None else None
+        one = correction(left, row.right, withdrawn=True)
+        if left is not None and rights and draw(st.booleans()):
+            other = draw(st.sampled_from(rights))
+            if (left, other) in pairs:
+                continue
+            one = correction(left, other)
+        elif row.outcome == "matched" and spec.right.type is JoinType.FULL and draw(st.booleans()):
+            one = correction(None, row.right)
+        each[identity(spec, one)] = one
+    return list(each.values())
+
+
+@settings(max_examples=share(10))
+@given(st.data())
+def test_whatever_corrections_stand_the_output_becomes_brute_force(data):
+    """A killed run leaves any of its corrections, and those of earlier runs were made when less was known."""
+    run, history = data.draw(joins(st.one_of(advancing, advancing.map(lambda spec: changed(spec, type=JoinType.FULL)))))
+    standing = data.draw(outdated(run.spec, brute_force(run, history)))
+
+    after = [*standing, *corrections(run, standing, 2)]
+
+    assert applied(run, after) == brute_force(run, history)
+    assert corrections(run, after, 3) == []
 
 
 @pytest.mark.parametrize("kind", RUNS)

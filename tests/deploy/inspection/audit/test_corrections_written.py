@@ -17,7 +17,6 @@ from tests.deploy.inspection.audit.auditing import copied, written
 from tests.deploy.jobs.filling import START_MS, fill
 from tests.support.jobprocess import records
 from tests.support.packages import ROOT
-from tests.support.provenance import batch_of, left_of, right_of
 from tests.support.sparkjoin import Put, produce
 
 END_MS = START_MS + 400_000
@@ -45,21 +44,29 @@ def late(kafka, content):
 
 def applied(kafka, output, corrections, *, each_pair=False):
     """Key and value of each row, by the statement in the documentation."""
-    page = (ROOT / "docs" / "watch.md").read_text()
-    (statement,) = re.findall(r"```sql\n(.*?)```", page.partition("### Corrections")[2], re.DOTALL)
+    section = (ROOT / "docs" / "watch.md").read_text().partition("### Corrections")[2]
+    (statement,), (pairs,) = (re.findall(of, section, re.DOTALL) for of in (r"```sql\n(.*?)```", "the id is `(.*?)`"))
     with closing(duckdb.connect()) as con:
         for name, topic in (("output", output), ("corrections", corrections)):
-            con.execute(f"CREATE TABLE {name} (id VARCHAR, run BIGINT, key BLOB, value BLOB)")
+            con.execute(f"CREATE TABLE {name} (key BLOB, value BLOB, teacup VARCHAR)")
             for row in records(kafka, topic):
-                left, right = left_of(row["headers"]), right_of(row["headers"])
-                about = f"{left} {right}" if left is None or each_pair else left
-                run = int(batch_of(row["headers"]).rpartition(":")[2])
-                con.execute(f"INSERT INTO {name} VALUES (?, ?, ?, ?)", [about, run, row["key"], row["value"]])
-        return sorted(con.execute(statement).fetchall())
+                columns = [row["key"], row["value"], row["headers"]["teacup"]]
+                con.execute(f"INSERT INTO {name} VALUES (?, ?, ?)", columns)
+        if each_pair:
+            statement = re.sub(r"'\^1 .*?'", lambda _: pairs, statement)
+        return sorted(con.execute(statement).fetchall(), key=repr)
+
+
+def outdated(record):
+    """A correction as a run wrote it whose clock was ahead, before another right record came."""
+    version, left, _, batch = record["headers"]["teacup"].split(" ")
+    origin, _, number = batch.partition(":")
+    told = f"{version} {left} 0:0 {origin}:{int(number) + 1_000_000_000}"
+    return {**record, "value": b"outdated", "headers": {**record["headers"], "teacup": told}}
 
 
 def rows(kafka, topic):
-    return sorted((row["key"], row["value"]) for row in records(kafka, topic))
+    return sorted(((row["key"], row["value"]) for row in records(kafka, topic)), key=repr)
 
 
 def twin(here, content, output):
@@ -72,7 +79,7 @@ def twin(here, content, output):
 
 
 def test_the_corrected_output_is_that_of_a_job_that_sees_everything_at_once(kafka, job, here, corrected, topic_factory):
-    """A part of the corrections is completed, a second run writes nothing, and the output itself stays as it is."""
+    """A second run writes nothing; a part of the corrections is completed, and what is outdated in it replaced."""
     content = job()
     fill(kafka, content)
     assert here.run(content).code == ExitCode.DONE
@@ -85,7 +92,7 @@ def test_the_corrected_output_is_that_of_a_job_that_sees_everything_at_once(kafk
     ran = corrected(content, topic, "--json")
     again = corrected(content, topic, "--json")
     made = records(kafka, topic)
-    copied(kafka, topic, part, lambda number, record: [record] if number % 2 else [])
+    copied(kafka, topic, part, lambda number, record: [outdated(record)] if number % 2 else [])
     completed = corrected(content, part)
 
     assert (ran.exit_code, again.exit_code, completed.exit_code) == (0, 0, 0), ran.output + completed.output
@@ -139,12 +146,15 @@ def test_what_cannot_take_corrections_is_refused(kafka, job, here, corrected, to
     fill(kafka, content)
     assert here.run(content).code == ExitCode.DONE
     topic, compacted = topic_factory(2, prefix="corrections"), topic_factory(1, {"cleanup.policy": "compact"})
+    others = topic_factory(1, prefix="others")
+    produce(kafka, others, [Put(0, b"1", START_MS + 10_000, b"another job's")])
 
     for given, more, says in (
         (content["output"]["topic"], (), "is a topic of the job itself"),
         (topic, ("--sample", "10%"), "leave --sample out"),
         (f"{topic}-missing", (), f"{topic}-missing"),
         (compacted, (), "is compacted, which would keep one correction of each key"),
+        (others, (), f"{others}-0 offset 0 is no correction of this job"),
     ):
         ran = corrected(content, given, *more)
         assert ran.exit_code == ExitCode.BAD_JOB_FILE, ran.output

@@ -4,7 +4,8 @@ import pyarrow as pa
 import pytest
 
 from deploy.inspection.audit.plan_history import PlanHistory
-from deploy.inspection.audit.records import SHIFT, SideTable, last_time, rows_of
+from deploy.inspection.audit.records import SHIFT, SideTable, last_time
+from deploy.inspection.audit.written import rows_of, standing_of
 from joins.spec import Format, Side
 from teacup.kafka.read.fetch import SCHEMA
 from tests.support.provenance import header
@@ -67,3 +68,11 @@ def test_a_header_that_names_no_position_is_read_as_none(text):
 
     assert (found["lpos"], found["ts"]) == ([None], [1_000])
     assert rows_of(fetched([b"v"], headers=[header("3:4")]))["lpos"].to_pylist() == [(3 << SHIFT) + 4]
+
+
+def test_a_correction_is_withdrawn_only_if_it_says_so():
+    """A `select` may give a row no value."""
+    named = header("0:1", "0:2", "0:7")
+    rows = [fetched([None], headers=[named, *more]) for more in ((), [("teacup.outcome", b"withdrawn")])]
+
+    assert [standing_of(row)["withdrawn"].to_pylist() for row in rows] == [[False], [True]]
