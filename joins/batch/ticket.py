@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import cached_property
 
 from datadelay.watermark import UNKNOWN
 from joins.batch.state import BatchPlan, Bucket
 from teacup.kafka.delivery.receipt import digest_of
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class Ticket:
     """A bucket's share of a batch plan: all that one task needs to know.
 
@@ -65,7 +66,7 @@ class Ticket:
         """Names its folder: the name has the number of parts, which may have been another before."""
         return str(self.bucket.number) if self.part is None else f"{self.part}-of-{self.parts}"
 
-    @property
+    @cached_property
     def digest(self) -> str:
         """Covers everything but the part: a batch planned again under the same number has another digest."""
         return digest_of(self if self.part is None else replace(self, part=None))

@@ -162,7 +162,7 @@ class Range:
         room = self.room_bytes
         with closing(batches):
             for batch, parsed in batches:
-                fitting, room = _fitting(batch, room)
+                fitting, room = _fitting(batch, parsed, room)
                 whole = fitting == batch.num_rows
                 yield range_gate.admit(parsed if whole else self.parse("right", spec, batch.slice(0, fitting)))
                 if room <= 0:
@@ -177,7 +177,7 @@ class Range:
         with closing(batches):
             for batch, parsed in batches:
                 if room < UNLIMITED_BYTES and range_gate.cut is None:
-                    fitting, room = _fitting(batch, room)
+                    fitting, room = _fitting(batch, parsed, room)
                     if room <= 0:
                         yield range_gate.admit(self.parse("left", spec, batch.slice(0, fitting)))
                         range_gate.stop(batch.column("offset")[fitting - 1].as_py() + 1)
@@ -248,7 +248,7 @@ class RangesOfSide:
             p = few[len(read)]
             with closing(self.of[p].read(self._side, self._read)) as batches:
                 read[p] = list(batches)
-            size += sum(batch.nbytes for batch in read[p])
+            size += sum(batch.get_total_buffer_size() for batch in read[p])
         first = next(iter(self.of.values()))
         single = {p: batches[0] for p, batches in read.items() if len(batches) == 1}
         watermarks = {p: self.of[p].partition_range.watermark_ms for p in single}
@@ -261,8 +261,10 @@ class RangesOfSide:
             yield batch, only or self.of[partition].parse(self._side, self._spec, batch)
 
 
-def _fitting(batch: pa.RecordBatch, room: int) -> tuple[int, int]:
+def _fitting(batch: pa.RecordBatch, parsed: ParsedBatch, room: int) -> tuple[int, int]:
     """Returns how many records fit into the room, plus the one that exceeds it, and the room left."""
+    if parsed.size < room:
+        return batch.num_rows, room - parsed.size
     taken = np.cumsum(batch_bytes(batch))
     fitting = int(np.searchsorted(taken, room)) + 1
     return (fitting, 0) if fitting <= len(taken) else (len(taken), room - int(taken[-1:].sum()))

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 import numpy as np
 import polars as pl
@@ -64,7 +65,7 @@ class ParsedBatch:
     dead       rows of dead letters and skipped records
     schemas    the schemas that values name and the registry had, each with its first offset
     appended   the event times are the broker's append times
-    size       about how many bytes of keys, values and headers were read
+    size       how many bytes of keys, values and headers were read; about as many after `split`
     deleted    of a table that changes: the keys that have no value from this record on, one flag each
     dead_proves   the same for `dead`: what `where` skips is as timely as the rest. None: none of it proves anything
     """
@@ -105,20 +106,25 @@ class ParsedBatch:
         """Returns the part below an offset, and the rest."""
         at = int(np.searchsorted(self.records["offset"].to_numpy(), offset))
         dead_at = int(np.searchsorted(self.dead[f"{self.side}_offset"].to_numpy(), offset))
-        below, rest = self._part(0, at, 0, dead_at), self._part(at, len(self.records), dead_at, len(self.dead))
+        here, all_of_it = at + dead_at, len(self.records) + len(self.dead)
+        size = self.size * here // max(all_of_it, 1)
+        below = self._part(0, at, 0, dead_at, size=size)
+        rest = self._part(at, len(self.records), dead_at, len(self.dead), size=self.size - size)
         return replace(below, schemas={n: first for n, first in self.schemas.items() if first < offset}), rest
 
-    def _part(self, start: int, end: int, dead_start: int, dead_end: int) -> ParsedBatch:
-        here, all_of_it = end - start + dead_end - dead_start, len(self.records) + len(self.dead)
+    def _part(self, start: int, end: int, dead_start: int, dead_end: int, **changes: Any) -> ParsedBatch:
+        if not self.dead.is_empty():
+            changes["dead"] = self.dead[dead_start:dead_end]
+        if self.dead_proves is not None:
+            changes["dead_proves"] = self.dead_proves[dead_start:dead_end]
+        if self.deleted is not None:
+            changes["deleted"] = self.deleted[start:end]
         return replace(
             self,
-            size=self.size * here // max(all_of_it, 1),
-            records=self.records[start:end],
-            late=self.late[start:end],
+            records=self.records.slice(start, end - start),
+            late=self.late.slice(start, end - start),
             proves=self.proves[start:end],
-            deleted=None if self.deleted is None else self.deleted[start:end],
-            dead=self.dead[dead_start:dead_end],
-            dead_proves=None if self.dead_proves is None else self.dead_proves[dead_start:dead_end],
+            **changes,
         )
 
 
@@ -189,16 +195,24 @@ def parse_together(
     """Does what `parse` does for one batch of each partition, at the cost of one."""
     if not batches:
         return {}
-    ascending = [batch for _, batch in sorted(batches.items())]
-    whole = parse(name, side, pa.concat_batches(ascending), listed_ms, skew_ms, EARLIEST_MS)
+    ascending = sorted(batches)
+    together = pa.concat_batches([batches[p] for p in ascending])
+    whole = parse(name, side, together, listed_ms, skew_ms, EARLIEST_MS)
     parts, dead_parts = whole.records["partition"].to_numpy(), whole.dead[f"{name}_partition"].to_numpy()
-    found = {}
-    for p, batch in batches.items():
-        cut = (int(np.searchsorted(of, p, at)) for of in (parts, dead_parts) for at in ("left", "right"))
-        part = whole._part(*cut)
-        late = pl.Series(part.records["time"].to_numpy() < watermarks_before_ms[p])
-        found[p] = replace(part, late=late, schemas=known_in(batch), appended=_appended(side, batch))
-    return found
+    starts, ends = (np.searchsorted(parts, ascending, at) for at in ("left", "right"))
+    dead_starts, dead_ends = (np.searchsorted(dead_parts, ascending, at) for at in ("left", "right"))
+    before_ms = np.repeat([watermarks_before_ms[p] for p in ascending], ends - starts)
+    whole = replace(whole, late=pl.Series(whole.records["time"].to_numpy() < before_ms))
+    cuts = np.stack([starts, ends, dead_starts, dead_ends], axis=1).tolist()
+    taken = np.append(0, np.cumsum(batch_bytes(together)))
+    sizes = np.diff(taken[np.cumsum([0, *(len(batches[p]) for p in ascending)])]).tolist()
+    some_appended = bool(pc.any(pc.equal(together.column("timestamp_type"), LOG_APPEND_TIME)).as_py())
+    return {
+        p: whole._part(
+            *cut, size=size, schemas=known_in(batches[p]), appended=some_appended and _appended(side, batches[p])
+        )
+        for p, cut, size in zip(ascending, cuts, sizes, strict=True)
+    }
 
 
 def _appended(side: Side, batch: pa.RecordBatch) -> bool:

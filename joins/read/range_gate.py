@@ -156,7 +156,9 @@ class WatermarkTracker:
     @property
     def carries(self) -> tuple[int, ...]:
         """Returns the tail as a batch plan has it: the first time, then how much later each next one is."""
-        return tuple(np.diff(self.tail, prepend=0).tolist())
+        if not len(self.tail):
+            return ()
+        return int(self.tail[0]), *(self.tail[1:] - self.tail[:-1]).tolist()
 
     def see(self, times: I64) -> None:
         """Takes in the times of the next valid records, in offset order."""

@@ -34,6 +34,8 @@ NOW = wall_ms()
 item = item_maker(NOW)
 SOUND = {"nsup-period": "120", "evict-tenths-pct": "5", "evict-hist-buckets": "10000", "evict-indexes-memory-pct": "0"}
 ALL = namespace(Keep.ALL, 10)
+FOR_EVER = 2**32 - 1
+"""The TTL that the client reports for what never expires."""
 
 
 @pytest.fixture
@@ -86,6 +88,22 @@ def test_the_server_keeps_a_record_as_long_as_its_longest_item(store: AerospikeS
     assert before["ttl"] - 5 <= after_shorter["ttl"] <= before["ttl"]
     assert after_repeated["ttl"] <= before["ttl"]
     assert after_repeated["gen"] == after_shorter["gen"]
+
+
+@NEEDS_AEROSPIKE
+def test_the_server_frees_a_key_with_versions_only_after_its_delete(client: aerospike.Client):
+    """A version counts until another one replaces it, however long ago its own expiry was."""
+    space = namespace(Keep.VERSIONS, 10, 60_000)
+    lives_s: list[int] = []
+
+    with opened(lambda *spaces: open_backend(f"aerospike://{os.environ[AEROSPIKE]}", spaces), space) as store:
+        for version, value in enumerate((b"first", b"", b"again")):
+            store.write(space, [item(version=version, value=value, lives_ms=600_000)], NOW)
+            _, about = client.exists(place(space, b"k"))
+            lives_s.append(about["ttl"])
+
+    assert lives_s[0] == lives_s[2] == FOR_EVER
+    assert 590 <= lives_s[1] - FREED_AFTER_MS // 1_000 <= 601
 
 
 @NEEDS_AEROSPIKE
