@@ -45,7 +45,9 @@ def ours(values: pa.Array) -> Found:
 def by_duckdb(values: pa.Array) -> Found:
     batch = pa.table({"value": values.cast(pa.string())})
     query = f"select try_cast(value->>'{TIME}' as bigint) as at, value->>'{KEY}' as key from batch"
-    found = duckdb.from_arrow(batch).query("batch", query).to_arrow_table()
+    answer = duckdb.from_arrow(batch).query("batch", query)
+    assert answer is not None  # a select always has a result
+    found = answer.to_arrow_table()
     return found["at"], found["key"]
 
 
