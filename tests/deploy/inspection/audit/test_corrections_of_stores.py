@@ -1,4 +1,4 @@
-"""`teacup audit --corrections` of lookup joins, on a real broker and an LMDB store."""
+"""`teacup audit --corrections` of lookup joins, on a real broker and an LMDB store: of a stream, and of a table."""
 
 from __future__ import annotations
 
@@ -11,8 +11,7 @@ from deploy.cli.app import app
 from teacup.base.errors import ExitCode
 from teacup.base.now import wall_ms
 from teacup.base.times import iso
-from tests.deploy.inspection.audit.auditing import written
-from tests.deploy.inspection.audit.test_corrections_written import applied, rows
+from tests.deploy.inspection.audit.auditing import applied, rows, written
 from tests.joins.lookup.conftest import RETENTION_MS, world
 from tests.support.jobprocess import records
 from tests.support.sparkjoin import Put, produce
@@ -99,3 +98,35 @@ def test_what_a_store_did_not_have_is_corrected_from_the_topic(kafka, world, loo
     assert reasons(kafka, topic) == {0: "no_longer_stored", 2 + 6: "wrong", 62: "late_right"}
     assert code == ExitCode.DIFFERS  # the lost one is a fault, the others are not
     assert found["counts"] == {"wrong outcome": 1}
+
+
+def test_versions_and_deletes_that_came_late_are_corrected(kafka, world, lookup, here, corrected):
+    """Versions in LMDB: each left record has the newest one at its time, of all that there are now."""
+    now = wall_ms() // 1_000 * 1_000
+
+    def at(key, ago, value=b"v"):
+        return Put(0, key, now - 1_000 * ago, value)
+
+    versions = [at(b"c", 95), at(b"a", 90), at(b"b", 90), at(b"b", 80, None), at(b"a", 70), at(b"a", 70), at(b"z", 6)]
+    late = [at(b"a", 60), at(b"a", 50, None), at(b"b", 80), at(b"c", 85, None), at(b"d", 40), at(b"d", 30, None)]
+    asked = [(b"a", 75), (b"a", 65), (b"a", 55), (b"a", 45), (b"b", 85), (b"b", 75), (b"c", 90), (b"c", 80)]
+    asked += [(b"d", 45), (b"d", 35), (b"d", 25), (b"e", 50)]
+    content = lookup("table", join={"before": "unlimited", "policy": "last"}, outliers=0)
+    content["right"]["tombstones"] = "delete"
+    with world.storage_here():
+        produce(kafka, content["right"]["topic"], versions)
+        produce(kafka, content["left"]["topic"], [at(key, ago) for key, ago in asked])
+        world.feed(versions, "table")
+        world.publish(content["right"]["topic"], wall_ms() - 5_000)
+        assert here.run(content).code == ExitCode.DONE
+        produce(kafka, content["right"]["topic"], late)
+        topic, code, _ = corrected(content, now - 1_000_000)
+
+    output = content["output"]["topic"]
+    before = [1, 5, 5, 5, 2, "deleted", 0, 0, *["no_candidate"] * 4]
+    assert results(rows(kafka, output)) == dict(enumerate(before))
+    after = [1, 5, 7, "deleted", 2, 9, 0, "deleted", "no_candidate", 11, "deleted", "no_candidate"]
+    assert results(applied(kafka, output, topic)) == dict(enumerate(after))
+    differ = [number for number, (old, new) in enumerate(zip(before, after, strict=True)) if old != new]
+    assert reasons(kafka, topic) == dict.fromkeys(differ, "late_right")
+    assert code == ExitCode.DONE

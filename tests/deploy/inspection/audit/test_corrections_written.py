@@ -4,19 +4,16 @@ from __future__ import annotations
 
 import json
 import re
-from contextlib import closing
 
-import duckdb
 import pytest
 from typer.testing import CliRunner
 
 from deploy.cli.app import app
 from teacup.base.errors import ExitCode
 from teacup.base.times import iso
-from tests.deploy.inspection.audit.auditing import copied, written
+from tests.deploy.inspection.audit.auditing import applied, copied, rows, written
 from tests.deploy.jobs.filling import START_MS, fill
 from tests.support.jobprocess import records
-from tests.support.packages import ROOT
 from tests.support.sparkjoin import Put, produce
 
 END_MS = START_MS + 400_000
@@ -42,31 +39,12 @@ def late(kafka, content):
     produce(kafka, content["left"]["topic"], [Put(0, b"0", START_MS + 20_000, b'{"n": "late"}')])
 
 
-def applied(kafka, output, corrections, *, each_pair=False):
-    """Key and value of each row, by the statement in the documentation."""
-    section = (ROOT / "docs" / "watch.md").read_text().partition("### Corrections")[2]
-    (statement,), (pairs,) = (re.findall(of, section, re.DOTALL) for of in (r"```sql\n(.*?)```", "the id is `(.*?)`"))
-    with closing(duckdb.connect()) as con:
-        for name, topic in (("output", output), ("corrections", corrections)):
-            con.execute(f"CREATE TABLE {name} (key BLOB, value BLOB, teacup VARCHAR)")
-            for row in records(kafka, topic):
-                columns = [row["key"], row["value"], row["headers"]["teacup"]]
-                con.execute(f"INSERT INTO {name} VALUES (?, ?, ?)", columns)
-        if each_pair:
-            statement = re.sub(r"'\^1 .*?'", lambda _: pairs, statement)
-        return sorted(con.execute(statement).fetchall(), key=repr)
-
-
 def outdated(record):
     """A correction as a run wrote it whose clock was ahead, before another right record came."""
     version, left, _, batch = record["headers"]["teacup"].split(" ")
     origin, _, number = batch.partition(":")
     told = f"{version} {left} 0:0 {origin}:{int(number) + 1_000_000_000}"
     return {**record, "value": b"outdated", "headers": {**record["headers"], "teacup": told}}
-
-
-def rows(kafka, topic):
-    return sorted(((row["key"], row["value"]) for row in records(kafka, topic)), key=repr)
 
 
 def twin(here, content, output):
