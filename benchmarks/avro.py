@@ -7,12 +7,12 @@ from __future__ import annotations
 
 import io
 import json
-import time
 from collections.abc import Callable
 
 import fastavro
 import pyarrow as pa
 
+from benchmarks.measure import least_cpu_s
 from teacup.kafka.records.avro import AvroSchema
 
 RECORDS = 20_000
@@ -50,16 +50,6 @@ def written(number: int) -> bytes:
     return stream.getvalue()
 
 
-def us_per_record(work: Callable[[], object]) -> float:
-    """Returns the microseconds of CPU per record in the best of some rounds."""
-    best = float("inf")
-    for _ in range(ROUNDS):
-        began = time.process_time()
-        work()
-        best = min(best, time.process_time() - began)
-    return best / RECORDS * 1e6
-
-
 def main() -> None:
     """Prints the table."""
     schema = AvroSchema(json.dumps(SCHEMA))
@@ -77,7 +67,7 @@ def main() -> None:
             fastavro.schemaless_reader(io.BytesIO(record), parsed, None) for record in records
         ],
     }
-    found = {name: us_per_record(work) for name, work in ways.items()}
+    found = {name: least_cpu_s(work, ROUNDS) / RECORDS * 1e6 for name, work in ways.items()}
     base = found["containers, all fields"]
     for name, us in found.items():
         print(f"{name:30} {us:6.2f} us per record   {us / base:5.1f} x")

@@ -11,7 +11,6 @@ JSON by RFC 8259 and which times and keys cannot be used, and takes times in eve
 from __future__ import annotations
 
 import json
-import time
 from collections.abc import Callable
 from functools import partial
 from typing import Any
@@ -20,6 +19,7 @@ import duckdb
 import polars as pl
 import pyarrow as pa
 
+from benchmarks.measure import least_cpu_s
 from teacup.kafka.records.json_fields import json_fields
 
 BATCHES = (30, 1_000, 100_000)
@@ -75,16 +75,6 @@ def list_of(column: Any) -> list[Any]:
     return found
 
 
-def cpu_us(work: Callable[[], object]) -> float:
-    """Returns the microseconds of CPU of the best of some rounds."""
-    best = float("inf")
-    for _ in range(ROUNDS):
-        began = time.process_time()
-        work()
-        best = min(best, time.process_time() - began)
-    return best * 1e6
-
-
 def main() -> None:
     print(f"{'records':>8}  {'ours':>10}  over ours: {', '.join(name for name in SYSTEMS if name != 'ours')}")
     for count in BATCHES:
@@ -93,7 +83,7 @@ def main() -> None:
         for name, system in SYSTEMS.items():
             if tuple(map(list_of, system(values))) != expected:
                 raise SystemExit(f"{name} finds other times or keys")
-        took = {name: cpu_us(partial(system, values)) for name, system in SYSTEMS.items()}
+        took = {name: least_cpu_s(partial(system, values), ROUNDS) * 1e6 for name, system in SYSTEMS.items()}
         ratios = ", ".join(f"{took[name] / took['ours']:.1f}" for name in SYSTEMS if name != "ours")
         print(f"{count:8,}  {took['ours']:7,.0f} us  {ratios}")
 

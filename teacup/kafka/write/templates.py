@@ -190,15 +190,16 @@ def _strings(values: pl.Series) -> pl.Series:
         text = values.cast(pl.String)
     except pl.exceptions.PolarsError:
         text = pl.Series(map(decoded, values.to_list()), dtype=pl.String)
-    quoted = _surrounded('"', text, '"')
-    if text.str.contains(_NEEDS_ESCAPE).any():
-        quoted = pl.Series(
-            [None if one is None else json.dumps(one, ensure_ascii=False) for one in text], dtype=pl.String
-        )
+    quoted = _escaped(text) if text.str.contains(_NEEDS_ESCAPE).any() else _surrounded('"', text, '"')
     if text.null_count() == values.null_count():
         return quoted
     other = _surrounded('{"base64": "', values.bin.encode("base64"), '"}')
     return quoted.zip_with(text.is_not_null(), other)
+
+
+def _escaped(text: pl.Series) -> pl.Series:
+    written = (None if one is None else json.dumps(one, ensure_ascii=False) for one in text.to_list())
+    return pl.Series(written, dtype=pl.String)
 
 
 def _surrounded(before: str, text: pl.Series, after: str) -> pl.Series:
