@@ -30,6 +30,7 @@ _SIGNATURES: Signatures = {
     "tc_fetch_new": (POINTER, (POINTER,)),
     "tc_fetch_clear": (None, (POINTER,)),
     "tc_fetch_free": (None, (POINTER,)),
+    "tc_fetch_keep": (INT64, (POINTER, INT64)),
     "tc_fetch_take": (None, (POINTER, INT64, INT64, INT64, INT64, INT32, POINTER)),
     "tc_fetch_columns": (INT32, (POINTER, INT32, POINTER)),
     "tc_producer_made": (POINTER, ()),

@@ -33,6 +33,7 @@ TUNING = {
 
 AT_ONCE = 20_000  # records taken from librdkafka's queue together
 WAIT_MS = 10  # for the first record
+KEPT_BYTES = 256 << 10  # of records of a partition that came beyond its range
 
 
 @dataclass(frozen=True, slots=True)
@@ -57,6 +58,9 @@ def fitting_rows(piece: pa.RecordBatch, size: int) -> tuple[int, int]:
     fitting = int(np.searchsorted(sizes, size)) + 1
     return fitting, int(sizes[fitting - 1])
 
+
+_NOTHING = (-1, -1)
+"""Offsets [start, end) of which a fetch keeps all records."""
 
 HEADERS = pa.list_(pa.struct([pa.field("key", pa.string(), nullable=False), pa.field("value", pa.binary())]))
 
@@ -130,6 +134,8 @@ class PartitionFetch:
         self._passed = -1  # from an end-of-partition event: there is no record in [last one seen, _passed)
         self._taken = _Taken()
         self._before = Taken(0, 0, -1)
+        self._position = -1  # the next offset to read
+        self._kept = _NOTHING
         self._fetch: int | None = self._teacup.tc_fetch_new(queue)
         if self._fetch is None:
             raise self._no_memory()
@@ -142,7 +148,24 @@ class PartitionFetch:
     def forget(self) -> None:
         """Forgets everything fetched before: the partition is assigned anew."""
         self._teacup.tc_fetch_clear(self._fetch)
-        self._before, self._passed = Taken(0, 0, -1), -1
+        self._before, self._passed, self._kept = Taken(0, 0, -1), -1, _NOTHING
+
+    def keep(self) -> None:
+        """Keeps what has come and was not taken, before the partition is no longer assigned."""
+        self._kept = (self._position, self._teacup.tc_fetch_keep(self._fetch, KEPT_BYTES))
+        self._passed = -1
+
+    def resume(self, start: int) -> int:
+        """Returns from where to fetch if reading goes on at `start`: behind what was kept from there on, if anything.
+
+        Otherwise forgets what was fetched before.
+        """
+        self._position = start
+        kept_from, kept_to = self._kept
+        if start == kept_from and start < kept_to:
+            return kept_to
+        self.forget()
+        return start
 
     def take(self, position: int, end: int, rows: int, size: int) -> Taken:
         """Adds records of [position, end) to the batch. Waits a few milliseconds if there are none.
@@ -152,6 +175,7 @@ class PartitionFetch:
         Raises `OffsetOutOfRange`, `TopicMissing`, `KafkaUnavailable`, `KafkaIOError`.
         """
         before, taken = self._before, self._taken
+        self._kept = _NOTHING
         wanted = min(end - position, AT_ONCE, rows)
         self._teacup.tc_fetch_take(
             self._fetch, end, before.rows + rows, before.size + size, wanted, WAIT_MS, ctypes.byref(taken)
@@ -168,6 +192,7 @@ class PartitionFetch:
             raise self._no_memory()
         if taken.stopped == _BEYOND or (taken.stopped in (_MORE, _EVENT) and self._passed >= end):
             position = end
+        self._position = position
         self._before = Taken(taken.rows, taken.size, position)
         return Taken(taken.rows - before.rows, taken.size - before.size, position)
 
@@ -271,7 +296,8 @@ class SharedFetch:
         self._of = FetchingConsumer(topic, kafka, timeout_s)
         self._client = PartitionFetch(self._of, self._of.consumer.queue)
         self._partitions: dict[int, _Member] = {}
-        self._read: set[int] = set()  # assigned, and not read yet
+        self._assigned: frozenset[int] = frozenset()
+        self._unread: set[int] = set()  # of those assigned
 
     def of(self, partition: int) -> PartitionFetch:
         """Returns the fetch of a partition, which is to be assigned."""
@@ -281,18 +307,27 @@ class SharedFetch:
         return self._partitions[partition]
 
     def assign(self, starts: Mapping[int, int]) -> None:
-        """Fetches from these offsets on, by partition, and nothing else. Raises `KafkaException`."""
-        for partition in starts:
-            self._partitions[partition].forget()
+        """Fetches from these offsets on, by partition, and nothing else. Raises `KafkaException`.
+
+        starts   as their `resume` says
+        """
         self._of.consumer.assign(self._of.topic, starts)
-        self._read = set(starts)
+        self._assigned, self._unread = frozenset(starts), set(starts)
 
     def is_read(self, partition: int) -> None:
-        """Says that a partition is read; once all are, nothing is fetched. Raises `KafkaException`."""
-        if partition in self._read:
-            self._read.discard(partition)
-            if not self._read:
-                self._of.consumer.unassign()
+        """Says that a partition's range is read.
+
+        Once those of all that are assigned are, nothing is fetched, and what has come beyond them is kept.
+        Raises `KafkaException`.
+        """
+        if partition not in self._unread:  # its range had been kept
+            self._partitions[partition].keep()
+            return
+        self._unread.discard(partition)
+        if not self._unread:
+            for assigned in self._assigned:
+                self._partitions[assigned].keep()
+            self._of.consumer.unassign()
 
     def look_at_client(self) -> None:
         """Handles what has come about the whole client. Raises `KafkaUnavailable`, `KafkaIOError`."""

@@ -6,7 +6,7 @@ beyond it (which is kept for the next range), or with the broker's end-of-partit
 
 Short ranges that are known beforehand (`prepare`) come together, over one consumer: as many requests as there are
 brokers, not as there are partitions. After the last of them it rests: otherwise it would ask for the records of the
-next ones a few at a time, hundreds of times a second.
+next ones a few at a time, hundreds of times a second. What has come beyond a range by then is kept for the next one.
 
 For other ranges a reader keeps a few consumers open, each assigned to at most one partition. A consumer that has
 finished a long range has already fetched beyond it. If the next range of its partition starts there, it continues
@@ -196,7 +196,7 @@ class _Cursor:
         if start != self.position:
             self.position, self._given_back = start, []
         self._fetches = True
-        return self._continues_at if self._given_back else start
+        return self._fetch.resume(self._continues_at if self._given_back else start)
 
     def is_prepared(self, start: int) -> bool:
         """Returns whether the range from `start` on is being fetched."""

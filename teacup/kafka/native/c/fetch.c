@@ -7,11 +7,15 @@
  * One thread at a time; calls may come from different threads.
  */
 #include <stdlib.h>
+#include <string.h>
 
 #include "export.h"
 #include "records.h"
 
-enum { AT_ONCE = 20000 }; /* how many records are taken from librdkafka's queue together */
+enum {
+        AT_ONCE = 20000,      /* how many records are taken from librdkafka's queue together */
+        PARTITION_EOF = -191, /* RD_KAFKA_RESP_ERR__PARTITION_EOF: nothing further at the moment */
+};
 
 typedef struct {
         rd_kafka_queue_t *queue;     /* borrowed; outlives the fetch */
@@ -68,6 +72,28 @@ TC_EXPORT void tc_fetch_free(tc_fetch *f) {
         tc_fetch_clear(f);
         free(f->held);
         free(f);
+}
+
+/* Keep the records that have come and were not taken, without waiting, before another assignment drops them: the first
+ * ones, of some `size` bytes. Returns the offset after the last one, or -1 if there is none. */
+TC_EXPORT int64_t tc_fetch_keep(tc_fetch *f, int64_t size) {
+        int64_t taken = f->held_end - f->at, next = -1;
+        memmove(f->held, f->held + f->at, (size_t)taken * sizeof *f->held);
+        ssize_t came = rd.consume_batch_queue(f->queue, 0, f->held + taken, (size_t)(AT_ONCE - taken));
+        if (came > 0) taken += came;
+        f->at = f->held_end = 0;
+        for (int64_t i = 0; i < taken; i++) {
+                rd_kafka_message_t *m = f->held[i];
+                if (m->err && m->err != PARTITION_EOF) size = -1; /* what follows an error need not follow the records */
+                if (m->err || size < 0) {
+                        rd.message_destroy(m);
+                        continue;
+                }
+                size -= (int64_t)(m->key_len + m->len);
+                next = m->offset + 1;
+                f->held[f->held_end++] = m;
+        }
+        return next;
 }
 
 static void refill(tc_fetch *f, int64_t wanted, int wait_ms) {

@@ -170,24 +170,68 @@ def test_a_prepared_range_reads_the_same(kafka: dict[str, str], filled: str) -> 
 def test_short_ranges_of_many_partitions_come_over_one_consumer(
     kafka: dict[str, str], many: str, opened: list[int], data: st.DataObject
 ) -> None:
-    """Whatever is prepared, left out, given back, read early or again: each range has its records."""
+    """Whatever is prepared, left out, given back, given up, read early or again: each range has its records."""
     opened.clear()
     with closing(RangeReader(many, kafka, timeout_s=20)) as reader:
         at = dict.fromkeys(range(PARTITIONS), 0)
         for _ in range(data.draw(st.integers(1, 5))):
             ends = {p: data.draw(st.integers(start, min(start + 30, 100))) for p, start in at.items()}
             reader.prepare({p: (start, ends[p]) for p, start in at.items() if start < ends[p]})
-            for p in data.draw(st.permutations([p for p in at if data.draw(st.booleans()) or p == 0])):
+            every = data.draw(st.booleans())
+            for p in data.draw(st.permutations([p for p in at if every or data.draw(st.booleans()) or p == 0])):
+                if data.draw(st.booleans()) and ends[p] - at[p] > 5:
+                    (first,) = itertools.islice(reader.read(p, at[p], ends[p], chunk=5), 1)
+                    assert first["offset"].to_pylist() == list(range(at[p], at[p] + 5))
+                    at[p] += data.draw(st.sampled_from([5, 0]))  # 0: from its beginning, as a batch that failed
+                    continue
                 batches = list(reader.read(p, at[p], ends[p]))
                 table = pa.Table.from_batches(batches, SCHEMA)
                 assert table["offset"].to_pylist() == list(range(at[p], ends[p]))
                 assert table["value"].to_pylist() == [b"v%d" % offset for offset in range(at[p], ends[p])]
                 assert set(table["partition"].to_pylist()) <= {p}
-                kept = data.draw(st.integers(0, ends[p] - at[p]))
+                kept = data.draw(st.just(ends[p] - at[p]) | st.integers(0, ends[p] - at[p]))
                 if kept < ends[p] - at[p]:
                     reader.give_back(p, pa.Table.from_batches(batches, SCHEMA).slice(kept).to_batches())
                 at[p] += kept
     assert len(opened) <= 1  # none if there was nothing to read
+
+
+def test_records_that_came_beyond_a_range_are_not_fetched_again(
+    kafka: dict[str, str], many: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Up to a number of bytes. Elsewhere it fetches from where the range starts."""
+    assigned: list[Mapping[int, int]] = []
+
+    class Noted(OwnConsumer):
+        def assign(self, topic: str, starts: Mapping[int, int]) -> None:
+            assigned.append(dict(starts))
+            super().assign(topic, starts)
+
+    monkeypatch.setattr(fetch, "OwnConsumer", Noted)
+    with closing(RangeReader(many, kafka, timeout_s=20)) as reader:
+        for start, end in ((0, 10), (10, 30), (40, 50), (50, 100)):
+            reader.prepare({0: (start, end), 1: (start, end)})
+            for p in (0, 1):
+                assert read(reader, start, end, p)["offset"].to_pylist() == list(range(start, end))
+        monkeypatch.setattr(fetch, "KEPT_BYTES", 30)
+        for start, end in ((20, 30), (30, 50)):
+            reader.prepare({0: (start, end)})
+            assert read(reader, start, end)["offset"].to_pylist() == list(range(start, end))
+
+    assert assigned == [{0: 0, 1: 0}, {0: 40, 1: 40}, {0: 20}, {0: 36}]
+
+
+def test_records_that_came_beyond_a_range_and_were_taken_are_fetched_again(kafka: dict[str, str], many: str) -> None:
+    """Where a reading that was given up begins again, as that of a batch that failed."""
+    with closing(RangeReader(many, kafka, timeout_s=20)) as reader:
+        reader.prepare({0: (0, 10)})
+        read(reader, 0, 10)
+        reader.prepare({0: (10, 30)})
+        (first,) = itertools.islice(reader.read(0, 10, 30, chunk=5), 1)
+        assert first["offset"].to_pylist() == list(range(10, 15))
+        reader.prepare({0: (10, 30)})
+
+        assert read(reader, 10, 30)["offset"].to_pylist() == list(range(10, 30))
 
 
 def test_what_was_given_back_stays_with_its_partition(
