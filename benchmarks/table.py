@@ -32,7 +32,6 @@ from benchmarks.commandline import broker_and_folder, machine, promise_line
 from benchmarks.large_window import limited, within
 from benchmarks.lookup_join import AGES_MS
 from benchmarks.measure import progress_of_checkpoint, run, speed
-from benchmarks.window_join import TIMEOUT_S
 from benchmarks.workload import BEGIN_MS, LOG_APPEND_TIME, U64, create_topic, keys, values
 from deploy.broker.broker import Broker
 from dev.lookup_parts import DELAY, FEEDER, LOOKUP, STORAGE, LookupParts, LookupPlan
@@ -45,6 +44,7 @@ VERSIONS = 10
 KEEPS = {"versions": {"before": "unlimited", "policy": "last"}, "all": {"before": "30d"}}
 FOR_EVER = {"retention.ms": "-1", "retention.bytes": "-1"}
 HOUR_MS = 3_600_000
+TIMEOUT_S = 3_600.0  # of a load, or a join
 _CHUNK = 200_000
 
 

@@ -19,7 +19,7 @@ from docs.commands import COMMANDS
 
 ROOT = Path(__file__).parents[1]
 PAGE = (ROOT / "docs" / "tutorial.md").read_text(encoding="utf-8")
-FOLDER, PORT = "/tmp/teacup-tutorial", "9092"
+FOLDER, PORTS = "/tmp/teacup-tutorial", ("9092", "8710", "8720")
 END_OF_BLOCK = "---- end of block ----"
 
 
@@ -48,9 +48,10 @@ def of_any_run(text: str) -> str:
 
 @pytest.mark.slow
 def test_the_commands_print_what_the_page_shows(tmp_path: Path) -> None:
-    """Only folder and port are others."""
-    port = str(free_port())
-    page = PAGE.replace(FOLDER, f"{tmp_path}/tutorial").replace(PORT, port)
+    """Only folder and ports are others."""
+    page = PAGE.replace(FOLDER, f"{tmp_path}/tutorial")
+    for port in PORTS:
+        page = page.replace(port, str(free_port()))
     (start_broker, address), *others, (clean_up, _) = blocks(page)
     path = f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}"
     environment = {**os.environ, "PATH": path, "PYTHONPATH": str(ROOT), "TMPDIR": str(tmp_path)}
@@ -84,9 +85,11 @@ def test_the_job_file_is_valid(tmp_path: Path) -> None:
     assert load_job(path, {}).spec.left.topic == "clicks"
 
 
-def test_the_page_uses_the_folder_and_port_that_the_test_replaces() -> None:
+def test_the_page_uses_the_folder_and_the_ports_that_the_test_replaces() -> None:
     """Otherwise it would write to a folder, or talk to a broker, that is not its own."""
-    assert [word for word in (FOLDER, f"localhost:{PORT}", f"--port {PORT}") if word not in PAGE] == []
+    assert [
+        word for word in (FOLDER, f"--port {PORTS[0]}", *(f"localhost:{port}" for port in PORTS)) if word not in PAGE
+    ] == []
 
 
 def test_the_commands_and_options_of_the_page_exist_and_its_programs_are_python() -> None:
@@ -101,5 +104,8 @@ def test_the_commands_and_options_of_the_page_exist_and_its_programs_are_python(
     for name, words in zip(names, typed, strict=True):
         known = {option for one in COMMANDS[name].params for option in one.opts}
         assert {word for word in words if word.startswith("-")} <= known, words
-    assert len(programs) >= 5
-    assert set(names) == {"teacup dev broker", "teacup check", "teacup run", "teacup explain"}
+    assert len(programs) >= 6
+    assert set(names) == {
+        *("teacup dev broker", "teacup check", "teacup run", "teacup explain"),
+        *("teacup storage serve", "teacup delay serve", "teacup delay collect"),
+    }

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import re
+import subprocess
+import sys
 
 import pytest
 from typer.testing import CliRunner
@@ -139,3 +141,35 @@ def test_what_cannot_take_corrections_is_refused(kafka, job, here, corrected, to
         assert says in " ".join(re.sub("[│╭╮╰╯─]", " ", ran.output).split())
 
     assert records(kafka, topic) == records(kafka, compacted) == []
+
+
+@pytest.mark.slow
+def test_a_part_of_the_corrections_of_a_select_is_completed(kafka, job, here, topic_factory, tmp_path):
+    """By a process of its own, since Spark evaluates the expressions."""
+    content = job(join={"before": "2s", "after": "1s", "policy": "all"})
+    content["output"]["select"] = {
+        "key": "upper(outcome)",
+        "value": {"n": "left_offset", "right": "cast(right_value AS STRING)"},
+    }
+    fill(kafka, content)
+    assert here.run(content).code == ExitCode.DONE
+    late(kafka, content)
+    assert here.run(content).code == ExitCode.DONE
+    other, topic, part = (topic_factory(2, prefix=name) for name in ("twin", "corrections", "part"))
+    twin(here, content, other)
+    command = [sys.executable, "-m", "deploy.cli", "audit", str(written(tmp_path, content)), "--json"]
+    command += ["--from", iso(START_MS), "--to", iso(END_MS), "--corrections"]
+
+    def wrote(into):
+        ran = subprocess.run([*command, into], capture_output=True, text=True, check=True)
+        return sum(json.loads(ran.stdout)["corrections"].values())
+
+    every = wrote(topic)
+    copied(kafka, topic, part, lambda number, record: [record] if number % 2 else [])
+    completed, again = wrote(part), wrote(part)
+
+    assert (completed, again) == (every - every // 2, 0)
+    assert every == len(records(kafka, topic)) == len(records(kafka, part)) > 1
+    output, expected = content["output"]["topic"], rows(kafka, other)
+    for corrections in (topic, part):
+        assert rows(kafka, output) != expected == applied(kafka, output, corrections, each_pair=True)
