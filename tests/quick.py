@@ -1,4 +1,4 @@
-"""The tests that need no broker, Spark, browser, Redis or process: `make quick`.
+"""The tests that need no broker, Spark, browser, Redis or process, and no minutes: `make quick`.
 
 Found by what test modules import, through the modules of tests that they share: nothing below starts anything. Each run
 searches with other examples, which a seed gives: `make quick SEED=7` repeats a run. (`make test` and `.ci/run` take the
@@ -30,6 +30,8 @@ STARTS = {
     *("tests.support.api", "tests.support.one_broker", "tests.support.zookeeper_server"),
 }
 """What a test module imports that starts something, or talks to something that was started."""
+AUDITS = {"tests.support.audited"}
+"""Plays histories and audits what comes out, which takes a minute."""
 GIVEN = {"kafka", "spark", "topic_factory", "admin", "transactions", "guarded", "window_job", "zookeeper", "world"}
 """Fixtures that do."""
 
@@ -81,8 +83,9 @@ def starts(module: Path) -> bool:
 
 
 def quick() -> list[Path]:
-    """Returns the test modules that start nothing, by name."""
-    return [module for module in sorted((ROOT / "tests").rglob("test_*.py")) if not starts(module)]
+    """Returns the test modules that start nothing, by name; without those of whole audits."""
+    modules = sorted((ROOT / "tests").rglob("test_*.py"))
+    return [module for module in modules if not starts(module) and not Source.of(module).has(AUDITS)]
 
 
 def main() -> int:

@@ -6,7 +6,7 @@ from tests.quick import ROOT, quick
 
 
 def test_what_starts_something_is_left_out() -> None:
-    """The broker's own tests, those that take its fixture, those that start processes; and the rules are in."""
+    """Tests of or with the broker, those that start processes, whole audits; and the rules are in."""
     names = {str(module.relative_to(ROOT / "tests")) for module in quick()}
 
     assert names >= {
@@ -18,4 +18,5 @@ def test_what_starts_something_is_left_out() -> None:
         *("teacup/kafka/read/test_range_reader.py", "joins/window/test_on_broker.py", "deploy/jobs/test_dedup.py"),
         *("teacup/kafka/delivery/test_fencing.py", "deploy/cli/test_app.py", "deploy/watch/test_page.py"),
         *("teacup/storage/backends/redis/test_store.py", "datadelay/positions/test_zookeeper.py"),
+        "deploy/inspection/audit/test_types.py",
     }

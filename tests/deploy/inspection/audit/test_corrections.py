@@ -243,6 +243,7 @@ def test_whatever_corrections_stand_the_output_becomes_brute_force(data):
     assert corrections(run, after, 3) == []
 
 
+@pytest.mark.canary
 @pytest.mark.parametrize("kind", RUNS)
 def test_canary_without_corrections_the_output_is_not_brute_force(kind):
     """Late records change it, in each kind of join: the property above asks for something."""
