@@ -19,8 +19,8 @@ mismatch, and neither is a missing field. Of a field that is there twice the las
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from functools import reduce
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial, reduce
 from operator import or_
 from typing import TYPE_CHECKING, cast
 
@@ -72,10 +72,18 @@ def with_fields(rows: DataFrame, spec: JoinSpec) -> DataFrame:
 
     Raises `SchemaRefused`, naming every schema that is wrong, and where.
     """
+    return fields_of(spec)(rows)
+
+
+def fields_of(spec: JoinSpec) -> Callable[[DataFrame], DataFrame]:
+    """Returns `with_fields` of a join, for many frames: with the schemas as they are now. Raises `SchemaRefused`."""
+    return partial(_with_fields, spec, dict(_schemas(spec)))
+
+
+def _with_fields(spec: JoinSpec, kinds: Mapping[str, StructType], rows: DataFrame) -> DataFrame:
     from pyspark.sql import functions as f
     from pyspark.sql.types import StringType, StructField, StructType
 
-    kinds = dict(_schemas(spec))
     for name, kind in kinds.items():
         value = f.when(rows.outcome != Outcome.DEAD_LETTER, rows[f"{name}_value"].cast("string"))
         zone = spec.side(name).time_zone

@@ -38,7 +38,7 @@ from deploy.output.accounts import DeliveredBatch
 from deploy.output.deliveries import Deduplication
 from deploy.output.kept import RowsToKeep, rows_that_stay
 from deploy.output.routing import ENVELOPE
-from deploy.output.select import selected, selected_rows
+from deploy.output.select import selected, selected_rows, selection_of
 from deploy.output.stage import deliver_stage
 from joins.batch.handover import Handover
 from joins.batch.rules import latest_right
@@ -66,6 +66,7 @@ if TYPE_CHECKING:
 
     from deploy.watch.backlog import Positions
     from deploy.watch.measures import Measured
+    from teacup.spark.batch_loop import ThroughSpark
     from teacup.spark.stream_reader import StreamReader
 
 
@@ -219,7 +220,7 @@ class JoinJobKind(JobKind):
                 parts = () if planned is None else (planned.parts, spec.buckets)
                 forget_other_copies(self._job.window_backup_folder, spec.name, kept, parts)
 
-    def stream(self, spark: SparkSession, stop_file: Path) -> StreamReader | DataFrame:
+    def stream(self, spark: SparkSession, stop_file: Path) -> StreamReader | ThroughSpark | DataFrame:
         analyse_quietly()
         control = JoinControl(
             stop_file=stop_file,
@@ -274,7 +275,7 @@ def job_stream(
     asked: Deduplication | None,
     term: int = 0,
     kept: RowsToKeep | None = None,
-) -> StreamReader | DataFrame:
+) -> StreamReader | ThroughSpark | DataFrame:
     """Returns the stream of a job: what became of each bucket and batch. Rows are delivered on the way."""
     spec = job.spec
     join = join_kind_of(spec).stage(spec, job.window_folder, job.window_backup_folder)
@@ -291,9 +292,21 @@ def job_stream(
     def delivered(batches: Iterable[pa.RecordBatch]) -> Batches:
         return summary_rows(deliver(selected(items_in(batches), spec)), *NO_RETRY_HELPS)
 
-    joined = stage_frame(spark, spec, lambda tickets: item_rows(join(tickets), *NO_RETRY_HELPS), ITEM_SCHEMA, control)
-    rows = selected_rows(joined, job)
-    return rows.mapInArrow(crossing_rows(delivered), SUMMARY_SCHEMA)
+    def items(tickets: Iterable[Any]) -> Batches:
+        return item_rows(join(tickets), *NO_RETRY_HELPS)
+
+    from teacup.spark.batch_loop import ThroughSpark
+
+    deliver_selected = crossing_rows(delivered)
+    if not join_kind_of(spec).shuffles:
+        select = selection_of(spark, job)
+        return ThroughSpark(
+            stage_reader(spec, items, control),
+            ITEM_SCHEMA,
+            lambda rows: select(rows).mapInArrow(deliver_selected, SUMMARY_SCHEMA),
+        )
+    joined = stage_frame(spark, spec, items, ITEM_SCHEMA, control)
+    return selected_rows(joined, job).mapInArrow(deliver_selected, SUMMARY_SCHEMA)
 
 
 def kept_rows(job: JoinJob) -> RowsToKeep | None:

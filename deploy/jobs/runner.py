@@ -65,6 +65,7 @@ from teacup.spark.planner.notes import BROKERS, AllRead, PlannerNote, ReadNotes,
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
+    from teacup.spark.batch_loop import ThroughSpark
     from teacup.spark.stream_reader import StreamReader
 
 log = logging.getLogger("teacup")
@@ -328,16 +329,16 @@ class _RunOfJob:
 
 def started(
     kind: JobKind,
-    stream: StreamReader | DataFrame,
+    stream: StreamReader | ThroughSpark | DataFrame,
     session: SparkOfJob,
     finish: Callable[[Callable[[], list[Any]]], None],
 ) -> Query:
     """Starts the batches of a job; `finish` gets what runs one and returns its summaries, before it is committed."""
-    from teacup.spark.batch_loop import BatchLoop, Row
+    from teacup.spark.batch_loop import BatchLoop, Row, ThroughSpark
     from teacup.spark.stream_reader import StreamReader
 
     job, common = job_here(), kind.common
-    if isinstance(stream, StreamReader):
+    if isinstance(stream, StreamReader | ThroughSpark):
 
         def finish_jobs(run: Callable[[], list[Row]], tasks: int, number: int) -> None:
             finish(lambda: reported(run(), tasks, kind.summary))

@@ -22,6 +22,7 @@ from teacup.kafka.log.topic_log import Ends
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
+    from teacup.spark.batch_loop import ThroughSpark
     from teacup.spark.stream_reader import StreamReader
 
 
@@ -81,10 +82,11 @@ class JobKind(ABC):
         """Runs the checks that need brokers but not Spark, and claims the output. Optional hook."""
 
     @abstractmethod
-    def stream(self, spark: SparkSession, stop_file: Path) -> StreamReader | DataFrame:
+    def stream(self, spark: SparkSession, stop_file: Path) -> StreamReader | ThroughSpark | DataFrame:
         """Returns what plans the batches, whose tasks report rows of `SUMMARY_SCHEMA`; nothing once `stop_file` exists.
 
-        A streaming DataFrame of these rows where records pass through Spark's expressions, or through a shuffle.
+        With what Spark does in between, where rows pass through its expressions; a streaming DataFrame of these rows
+        where records pass through a shuffle.
         """
 
     @abstractmethod

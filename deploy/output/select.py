@@ -10,14 +10,14 @@ expressions once, outside every try. Spark does not say which error it was.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
 import polars as pl
 
 from deploy.jobfile.job import JoinJob, Select
-from joins.fields import with_fields
+from joins.fields import fields_of
 from joins.items import SPARK_TYPES, C, Item, Rows
 from joins.outcome import RESULTS
 from joins.rows.frames import MISMATCH, ROW, in_chunks
@@ -61,6 +61,17 @@ def with_selected(
 
     if problems := [*_problems(frame, select, added)]:
         raise SelectRefused(problems)
+    try:
+        return _added(_columns(frame.sparkSession, select, added, results), frame)
+    except PySparkException as error:  # what Spark takes alone, but not in a condition: a generator such as `explode`
+        raise SelectRefused([f"output.select: {why_refused(error, frame)}"]) from error
+
+
+def _added(columns: Sequence[Column], frame: DataFrame) -> DataFrame:
+    return frame.select("*", *columns).drop(*OTHER)  # the fields of values are not needed any more
+
+
+def _columns(spark: SparkSession, select: Select, added: Mapping[str, str], results: Sequence[str]) -> list[Column]:
     headers = ", ".join(
         f"named_struct('key', {_literal(name)}, 'value', cast({expression} as binary))"
         for name, expression in {**select.headers, **added}.items()
@@ -71,23 +82,38 @@ def with_selected(
         "value": f"cast({_value(select)} as binary)",
         "headers": f"array({headers})" if headers else none,
     }
-    tried = partial(_tried, frame.sparkSession, f"outcome in {tuple(map(str, results))}")
-    try:
-        made = frame.select("*", *(tried(expressions[part]).alias(f"out_{part}") for part in PARTS))
-        return made.drop(*OTHER)  # the fields of values are not needed any more
-    except PySparkException as error:  # what Spark takes alone, but not in a condition: a generator such as `explode`
-        raise SelectRefused([f"output.select: {why_refused(error, frame)}"]) from error
+    tried = partial(_tried, spark, f"outcome in {tuple(map(str, results))}")
+    return [tried(expressions[part]).alias(f"out_{part}") for part in PARTS]
 
 
 def selected_rows(frame: DataFrame, job: JoinJob) -> DataFrame:
     """Returns a join's rows with what the job's `output.select` makes of them. Raises `SelectRefused`, or
     `SchemaRefused`.
     """
-    output, again = job.output, job.output.deduplicate
-    assert output.select is not None
-    frame = with_fields(frame, job.spec)
-    added = {} if again is None or again.expression is None else {ID: again.expression}
-    return with_selected(frame, output.select, added, job.spec.right.type.results)
+    return _selected(frame, job, fields_of(job.spec))
+
+
+def selection_of(spark: SparkSession, job: JoinJob) -> Callable[[DataFrame], DataFrame]:
+    """Returns `selected_rows` of a job, for many frames: schemas and expressions are looked at only here.
+
+    Raises `SelectRefused`, or `SchemaRefused`.
+    """
+    fields, select = fields_of(job.spec), job.output.select
+    assert select is not None
+    _selected(empty_rows(spark), job, fields)
+    columns = _columns(spark, select, _ids(job), job.spec.right.type.results)
+    return lambda frame: _added(columns, fields(frame))
+
+
+def _selected(frame: DataFrame, job: JoinJob, fields: Callable[[DataFrame], DataFrame]) -> DataFrame:
+    assert job.output.select is not None
+    return with_selected(fields(frame), job.output.select, _ids(job), job.spec.right.type.results)
+
+
+def _ids(job: JoinJob) -> Mapping[str, str]:
+    """Returns the header that identifies a result for a deduplicator, with its expression, if it has one."""
+    again = job.output.deduplicate
+    return {} if again is None or again.expression is None else {ID: again.expression}
 
 
 def empty_rows(spark: SparkSession) -> DataFrame:

@@ -2,7 +2,8 @@
 
 Structured Streaming asks a process of its own for each end, and makes and plans a query for each batch. For a small
 batch that is more work than the batch itself. Where tasks report only what they did, nothing of it is needed: here a
-thread of the driver plans, and a batch is a job of one task for each share of the reader's tasks.
+thread of the driver plans, and a batch is a job of one task for each share of the reader's tasks. Where rows pass
+through Spark's expressions (`ThroughSpark`), it is a query that Spark plans each time, but its tasks have places, too.
 
     plan     the reader's next end is written to Spark's log (`teacup.spark.batch_log`)
     run      each executor gets the same tasks in every batch (`placed`), so that it has at hand what they need
@@ -19,20 +20,22 @@ import threading
 import time
 import uuid
 from collections import Counter, defaultdict
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from functools import partial
-from typing import Any
+from typing import Any, Protocol
 
+import pyarrow as pa
 from pyspark import InheritableThread, SparkContext, cloudpickle
 from pyspark.core.rdd import _wrap_function
 from pyspark.serializers import CPickleSerializer, NoOpSerializer
-from pyspark.sql import SparkSession
+from pyspark.sql import DataFrame, SparkSession
 
 from teacup.base.logs import of_job
 from teacup.base.now import Every
 from teacup.spark.batch_log import BatchLog
 from teacup.spark.conf import is_local
-from teacup.spark.stream_reader import SparkTask, StreamReader, reports
+from teacup.spark.stream_reader import SparkTask, StreamReader, carried_out, reports
 from teacup.spark.task import BATCH
 
 log = logging.getLogger("teacup.spark.batch_loop")
@@ -43,6 +46,19 @@ Finish = Callable[[Callable[[], list[Row]], int, int], None]
 """Gets what runs the batch and returns its rows, the number of its tasks, and its number."""
 STOPS_WITHIN_S = 0.2
 EXECUTORS_EVERY_S = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class ThroughSpark:
+    """A reader whose stage makes rows that go on through Spark's expressions, in the same task.
+
+    schema   of these rows
+    then     makes of them a frame of what tasks report (`SUMMARY_SCHEMA`), without a shuffle
+    """
+
+    reader: StreamReader
+    schema: str
+    then: Callable[[DataFrame], DataFrame]
 
 
 class BatchLoop:
@@ -57,7 +73,7 @@ class BatchLoop:
         spark: SparkSession,
         name: str,
         checkpoint: str,
-        reader: StreamReader,
+        stream: StreamReader | ThroughSpark,
         finish: Finish,
         every_ms: int | None,
     ) -> None:
@@ -65,10 +81,16 @@ class BatchLoop:
 
         Raises py4j's errors if Spark cannot write to the checkpoint.
         """
+        through = stream if isinstance(stream, ThroughSpark) else None
+        reader = stream.reader if isinstance(stream, ThroughSpark) else stream
         self._context, self._name, self._reader, self._finish = spark.sparkContext, name, reader, finish
         self._every_s = None if every_ms is None else every_ms / 1000
         self._log = BatchLog(spark, checkpoint)
-        self._jobs = PlacedJobs(self._context, partial(reports, name, reader.stage))
+        self._jobs: Jobs = (
+            PlacedJobs(self._context, partial(reports, name, reader.stage))
+            if through is None
+            else PlacedQueries(spark, name, through)
+        )
         self.group = str(uuid.uuid4())
         self.newest: Mapping[str, Any] = {}
         self.in_progress = False
@@ -143,7 +165,7 @@ class BatchLoop:
         self.in_progress = False
         self._reader.commit(end)
 
-    def _shares(self, end: dict[str, Any]) -> list[tuple[SparkTask, list[str]]]:
+    def _shares(self, end: dict[str, Any]) -> list[Share]:
         """Returns what each Spark task gets, and where it should run."""
         tasks, size = self._reader.tasks(end), self._reader.together(end)
         keys = self._reader.task_keys(end, len(tasks))
@@ -156,8 +178,63 @@ class BatchLoop:
             for place, share in groups
         ]
 
-    def _rows(self, shares: Sequence[tuple[SparkTask, list[str]]]) -> list[Row]:
+    def _rows(self, shares: Sequence[Share]) -> list[Row]:
         return self._jobs.run(shares) if shares else []
+
+
+Share = tuple[object, Sequence[str]]
+"""What a Spark task gets, and where it should run; Spark chooses if the places are empty."""
+
+
+class Jobs(Protocol):
+    """Runs a Spark job with a task for each share; returns what the tasks report."""
+
+    def run(self, shares: Iterable[Share]) -> list[Row]: ...
+
+
+class PlacedRDD:
+    """Makes an RDD of pickled shares, each with preferred places."""
+
+    def __init__(self, context: SparkContext) -> None:
+        jvm = context._jvm
+        assert jvm is not None
+        self._spark, self._tuple, self._seq = context._jsc.sc(), jvm.scala.Tuple2, jvm.PythonUtils.toSeq
+        self._bytes = jvm.scala.reflect.ClassTag.apply(jvm.java.lang.Class.forName("[B"))
+
+    def of(self, shares: Iterable[Share]) -> tuple[Any, int]:
+        """Returns the RDD (Java's), and how many partitions it has."""
+        pairs = [(bytes(cloudpickle.dumps(share)), self._seq(list(places))) for share, places in shares]  # type: ignore[no-untyped-call]
+        return self._spark.makeRDD(self._seq([self._tuple(*pair) for pair in pairs]), self._bytes), len(pairs)
+
+
+class PlacedQueries:
+    """A query whose rows come from a reader's stage; its tasks may each have a preferred place.
+
+    Spark plans the query in each batch. No shuffle is between the shares and what reports, so that each task has the
+    place of its share.
+    """
+
+    def __init__(self, spark: SparkSession, name: str, through: ThroughSpark) -> None:
+        jvm = spark.sparkContext._jvm
+        assert jvm is not None
+        self._session, self._placed = spark, PlacedRDD(spark.sparkContext)
+        self._binary = jvm.org.apache.spark.sql.Encoders.BINARY()
+        self._schema, self._then = through.schema, through.then
+        self._carried_out = partial(rows_of_shares, name, through.reader.stage)
+
+    def run(self, shares: Iterable[Share]) -> list[Row]:
+        """Runs the query over the shares."""
+        made, _ = self._placed.of(shares)
+        tickets = DataFrame(self._session._jsparkSession.createDataset(made, self._binary).toDF(), self._session)
+        rows = self._then(tickets.mapInArrow(self._carried_out, self._schema)).collect()
+        return [(row.summary, row.failure) for row in rows]
+
+
+def rows_of_shares(name: str, stage: bytes, shares: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """Carries out pickled Spark tasks, on an executor, where their rows go on through Spark."""
+    for batch in shares:
+        for payload in batch.column(0).to_pylist():
+            yield from carried_out(name, stage, cloudpickle.loads(payload))
 
 
 class PlacedJobs:
@@ -171,21 +248,18 @@ class PlacedJobs:
         """function: from a pickled share to its rows, on an executor."""
         jvm = context._jvm
         assert jvm is not None
-        self._spark, self._tuple, self._python_rdd = context._jsc.sc(), jvm.scala.Tuple2, jvm.PythonRDD
-        self._seq = jvm.PythonUtils.toSeq
-        self._bytes = jvm.scala.reflect.ClassTag.apply(jvm.java.lang.Class.forName("[B"))
+        self._placed, self._python_rdd = PlacedRDD(context), jvm.PythonRDD
 
         def as_one(_: int, payloads: Iterable[bytes]) -> Iterable[list[Row]]:
             yield list(function(payloads))
 
         self._function = _wrap_function(context, as_one, NoOpSerializer(), _ROWS)
 
-    def run(self, shares: Iterable[tuple[object, list[str]]]) -> list[Row]:
-        """Runs a job with a task for each share; the places are where Spark should run it, and may be empty."""
-        items = [self._tuple(bytes(cloudpickle.dumps(share)), self._seq(places)) for share, places in shares]  # type: ignore[no-untyped-call]
-        made = self._spark.makeRDD(self._seq(items), self._bytes)
+    def run(self, shares: Iterable[Share]) -> list[Row]:
+        """Runs a job with a task for each share."""
+        made, tasks = self._placed.of(shares)
         found = self._python_rdd(made, self._function, False, False).collect()
-        return [row for at in range(len(items)) for row in _ROWS.loads(found[at])]  # type: ignore[no-untyped-call]
+        return [row for at in range(tasks) for row in _ROWS.loads(found[at])]  # type: ignore[no-untyped-call]
 
 
 _ROWS = CPickleSerializer()

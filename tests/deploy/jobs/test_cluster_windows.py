@@ -21,15 +21,21 @@ PARTITIONS, BUCKETS, MACHINES = 12, 12, 3
 
 @pytest.mark.slow
 @pytest.mark.timeout(1_200)
+@pytest.mark.parametrize("selects", [False, True], ids=["all columns", "select"])
 def test_windows_stay_where_they_are(
-    kafka: dict[str, str], window_job: Callable[..., dict[str, Any]], tmp_path: Path
+    kafka: dict[str, str], window_job: Callable[..., dict[str, Any]], tmp_path: Path, selects: bool
 ) -> None:
-    """Of 40 batches none but the first restores a window; after a machine is lost, its share is restored, once."""
+    """Also where rows go through Spark. Of 40 batches none but the first restores a window.
+
+    After a machine is lost, its share is restored, once.
+    """
     with Standalone(tmp_path, machines=MACHINES, cores=1) as cluster:
         of_spark = {"master": cluster.url, "spark.driver.host": "127.0.0.1", "spark.executor.memory": "512m"}
         content = window_job(PARTITIONS, trigger={"every": "0s"}, spark=of_spark)
         content["join"] |= {"buckets": BUCKETS, "before": "1h"}
         del content["window_folder"]
+        if selects:
+            content["output"]["select"] = {"key": "key", "value": "left_value"}
         job, made = JobProcess(tmp_path, content), 0
 
         def batches(count: int) -> Counter[str]:
