@@ -81,16 +81,15 @@ class BatchLoop:
 
         Raises py4j's errors if Spark cannot write to the checkpoint.
         """
-        through = stream if isinstance(stream, ThroughSpark) else None
-        reader = stream.reader if isinstance(stream, ThroughSpark) else stream
-        self._context, self._name, self._reader, self._finish = spark.sparkContext, name, reader, finish
+        self._context, self._name, self._finish = spark.sparkContext, name, finish
         self._every_s = None if every_ms is None else every_ms / 1000
         self._log = BatchLog(spark, checkpoint)
-        self._jobs: Jobs = (
-            PlacedJobs(self._context, partial(reports, name, reader.stage))
-            if through is None
-            else PlacedQueries(spark, name, through)
-        )
+        self._reader: StreamReader
+        self._jobs: Jobs
+        if isinstance(stream, ThroughSpark):
+            self._reader, self._jobs = stream.reader, PlacedQueries(spark, name, stream)
+        else:
+            self._reader, self._jobs = stream, PlacedJobs(self._context, partial(reports, name, stream.stage))
         self.group = str(uuid.uuid4())
         self.newest: Mapping[str, Any] = {}
         self.in_progress = False

@@ -49,6 +49,14 @@ def outdated(record):
     return {**record, "value": b"outdated", "headers": {**record["headers"], "teacup": told}}
 
 
+def joined_with_late(kafka, here, content):
+    """Joins records, and then what comes late."""
+    fill(kafka, content)
+    assert here.run(content).code == ExitCode.DONE
+    late(kafka, content)
+    assert here.run(content).code == ExitCode.DONE
+
+
 def twin(here, content, output):
     """Another job over the same topics: in its first batch everything is there."""
     name = f"{content['name']}-twin"
@@ -61,10 +69,7 @@ def twin(here, content, output):
 def test_the_corrected_output_is_that_of_a_job_that_sees_everything_at_once(kafka, job, here, corrected, topic_factory):
     """A second run writes nothing; a part of the corrections is completed, and what is outdated in it replaced."""
     content = job()
-    fill(kafka, content)
-    assert here.run(content).code == ExitCode.DONE
-    late(kafka, content)
-    assert here.run(content).code == ExitCode.DONE
+    joined_with_late(kafka, here, content)
     other, topic, part = (topic_factory(2, prefix=name) for name in ("twin", "corrections", "part"))
     twin(here, content, other)
     before = rows(kafka, content["output"]["topic"])
@@ -101,10 +106,7 @@ def test_the_corrected_output_is_that_of_a_job_that_sees_everything_at_once(kafk
 def test_rows_are_added_and_withdrawn_as_the_type_asks(kafka, window_job, here, corrected, topic_factory, join):
     """Of `full` also those of right records alone."""
     content = window_job(join={"before": "2s", "after": "1s", **join})
-    fill(kafka, content)
-    assert here.run(content).code == ExitCode.DONE
-    late(kafka, content)
-    assert here.run(content).code == ExitCode.DONE
+    joined_with_late(kafka, here, content)
     other, topic = (topic_factory(2, prefix=name) for name in ("twin", "corrections"))
     twin(here, content, other)
     before = rows(kafka, content["output"]["topic"])
@@ -151,10 +153,7 @@ def test_a_part_of_the_corrections_of_a_select_is_completed(kafka, job, here, to
         "key": "upper(outcome)",
         "value": {"n": "left_offset", "right": "cast(right_value AS STRING)"},
     }
-    fill(kafka, content)
-    assert here.run(content).code == ExitCode.DONE
-    late(kafka, content)
-    assert here.run(content).code == ExitCode.DONE
+    joined_with_late(kafka, here, content)
     other, topic, part = (topic_factory(2, prefix=name) for name in ("twin", "corrections", "part"))
     twin(here, content, other)
     command = [sys.executable, "-m", "deploy.cli", "audit", str(written(tmp_path, content)), "--json"]
