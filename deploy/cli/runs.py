@@ -106,7 +106,7 @@ def run_files(
     log_job(as_json=jobs[0].json_log)
     stop.speak()
     from deploy.jobs.job_share import SharedSession
-    from deploy.jobs.many_jobs import NoBoard, Several
+    from deploy.jobs.many_jobs import ManyJobs, NoBoard
     from deploy.jobs.query import failed
     from deploy.jobs.runner import run
     from deploy.kinds.job_kind import kind_of
@@ -135,7 +135,7 @@ def run_files(
         board = Board.of(jobs)
         if board is not None:
             opened.callback(board.close)
-        return Several(files, read, carry_out, session, stop, NoBoard() if board is None else board).run()
+        return ManyJobs(files, read, carry_out, session, stop, NoBoard() if board is None else board).run()
 
 
 def unjoined_of(job_file: Path, stop: Stop, start: str | None, assignments: Sequence[str] = ()) -> ExitCode:

@@ -105,7 +105,9 @@ class FeederJobKind(JobKind):
     def positions(self, end: Mapping[str, Any]) -> Positions:
         return {(self._spec.right.topic, p): span.end for p, span in Fed.from_json(end).spans.items()}
 
-    def standing(self, end: Mapping[str, Any], ends: Mapping[str, Mapping[int, Ends]], now_ms: int) -> EventTimeLag:
+    def event_time_lag(
+        self, end: Mapping[str, Any], ends: Mapping[str, Mapping[int, Ends]], now_ms: int
+    ) -> EventTimeLag:
         fed = Fed.from_json(end)
         fed.check_belongs_to(self._spec)
         right, read = ends[self._spec.right.topic], {p: span.end for p, span in fed.spans.items()}

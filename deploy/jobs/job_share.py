@@ -1,4 +1,4 @@
-"""A job's share of a process with several jobs: its part of the Spark session, and its restarts."""
+"""A job's share of a process with many jobs: its part of the Spark session, and its restarts."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ STARTED_AT_ONCE = 2
 
 
 class SharedSession:
-    """The session of several jobs, from here to `close`."""
+    """The session of many jobs, from here to `close`."""
 
     def __init__(self, kinds: Sequence[JobKind], files: int) -> None:
         """files: how many jobs there are if all files are valid. Raises what `Session` raises."""

@@ -249,7 +249,9 @@ class JoinJobKind(JobKind):
         spec, done = self._job.spec, BatchPlan.from_json(end)
         return positions_of(spec, done, known_facts(spec.name, done, self._job.facts_folders))
 
-    def standing(self, end: Mapping[str, Any], ends: Mapping[str, Mapping[int, Ends]], now_ms: int) -> EventTimeLag:
+    def event_time_lag(
+        self, end: Mapping[str, Any], ends: Mapping[str, Mapping[int, Ends]], now_ms: int
+    ) -> EventTimeLag:
         spec, done = self._job.spec, BatchPlan.from_json(end)
         Checkpoint(self._job.checkpoint).check_belongs(done, spec)
         facts = known_facts(spec.name, done, self._job.facts_folders)

@@ -94,7 +94,7 @@ class NoBoard:
 
 
 @dataclass
-class Several:
+class ManyJobs:
     """The jobs of a process.
 
     files      the files as last read

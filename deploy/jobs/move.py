@@ -22,7 +22,7 @@ from deploy.jobfile.job import JoinJob
 from deploy.jobs.rewind.in_output import rows_in_output
 from deploy.output.kept import rows_that_stay
 from joins.batch.handover import Handover, as_it_was
-from joins.batch.state import BatchPlan, left_reached_ms
+from joins.batch.state import BatchPlan
 from joins.errors import REMEDY, DataLoss
 from joins.plan.reader import open_log, state_after
 from joins.spec import JoinSpec, JoinType
@@ -55,7 +55,7 @@ def move(job: JoinJob, other: str) -> Handover:
         state = _ended(job, other)
         moved = Handover.of(state, other, job.spec, job.output.topic, earlier)
         if job.spec.right.type is JoinType.FULL and state.identity["right.topic"] == job.spec.right.topic:
-            rows = rows_in_output(job, moved.left, moved.generations, time_ms=left_reached_ms(state))
+            rows = rows_in_output(job, moved.left, moved.generations, time_ms=state.expiry_ms)
             moved = replace(moved, kept=rows.to_json())
         elif (stay := rows_that_stay(before, moved.left)) is not None:
             moved = replace(moved, kept=stay.to_json())

@@ -14,6 +14,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, replace
 
+from msgspec import structs
+
 from datadelay.watermark import UNKNOWN, Idle
 from joins.batch.facts import BucketFacts, RangeFacts
 from joins.batch.rules import latest_right, right_watermark
@@ -144,7 +146,7 @@ class _Seen:
             return
         bucket = self.bucket
         if spec.right.source.is_stored:
-            bucket = replace(bucket, outside_ms=self.right_ms)
+            bucket = structs.replace(bucket, stored_ms=self.right_ms)
         known = BucketFacts(
             right={p: RangeFacts(r.end, self.right[p]) for p, r in bucket.right.items()}, watermark_ms=self.right_ms
         )
@@ -165,7 +167,7 @@ def _after(spec: JoinSpec, batch_plan: BatchPlan, bucket: Bucket, facts: Mapping
     """Returns a bucket as the batch left it, or as it found it where that is not known: with empty ranges."""
     if bucket.number in facts:
         return bucket.after(facts[bucket.number], batch_plan.listed_ms, spec)
-    return replace(
+    return structs.replace(
         bucket,
         left={p: r.to(r.start) for p, r in bucket.left.items()},
         right={p: r.to(r.start) for p, r in bucket.right.items()},

@@ -104,7 +104,9 @@ class JobKind(ABC):
     def positions(self, end: Mapping[str, Any]) -> Positions:
         """Returns how far a batch has read. end: the batch's offset in Spark's log."""
 
-    def standing(self, end: Mapping[str, Any], ends: Mapping[str, Mapping[int, Ends]], now_ms: int) -> EventTimeLag:
+    def event_time_lag(
+        self, end: Mapping[str, Any], ends: Mapping[str, Mapping[int, Ends]], now_ms: int
+    ) -> EventTimeLag:
         """Returns how far a batch got in event time, and what holds the job. Optional hook.
 
         end    the batch's offset in Spark's log

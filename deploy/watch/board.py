@@ -1,7 +1,7 @@
 """What the jobs of a process show at one port: `/metrics`, `/livez`, `/readyz`, and the page.
 
     one job       `/` is its page.
-    several jobs  `/` lists them, from `/v1/jobs`. The page and the probes of each are below `/jobs/NAME/`.
+    many jobs     `/` lists them, from `/v1/jobs`. The page and the probes of each are below `/jobs/NAME/`.
     the process   It is alive if all jobs are, because only a restart of the process helps a job that hangs. It is ready
                   if it does what it can (`deploy.watch.life.rule.all_ready`): a failed job does not affect the others.
 
@@ -84,29 +84,29 @@ class Shown(Quiet):
 class Board:
     """Shows jobs from its creation until `close`."""
 
-    def __init__(self, at: MetricsAt, name: str, *, several: bool = False) -> None:
+    def __init__(self, at: MetricsAt, name: str, *, many_jobs: bool = False) -> None:
         """Starts the server; `name` is its name in the log."""
         self._jobs: dict[str, Shown] = {}
         self._errors: dict[str, OwnLines] = {}
-        self._several, self._was_ready = several, False
+        self._many_jobs, self._was_ready = many_jobs, False
         self._routes: dict[str, Route] = dict(metrics_routes(lambda: [shown.metrics for shown in self._jobs.values()]))
-        if several:
+        if many_jobs:
             self._routes |= {**list_routes(), "/v1/jobs": self._list, "/livez": self._live, "/readyz": self._ready}
         self.server = JobServer(at.host, at.port, self._routes, name)
         self.server.start()
 
     @classmethod
     def of(cls, jobs: Sequence[CommonJob]) -> Board | None:
-        """Returns the board of several jobs if any job file asks for one; all that do ask for the same port."""
+        """Returns the board of many jobs if any job file asks for one; all that do ask for the same port."""
         at = next((job.metrics for job in jobs if job.metrics is not None), None)
-        return None if at is None else cls(at, f"{len(jobs)} jobs", several=True)
+        return None if at is None else cls(at, f"{len(jobs)} jobs", many_jobs=True)
 
     def show(self, name: str) -> Shown:
         """Returns the job's listeners, and puts it on the board if it is not there yet."""
         if name not in self._jobs:
             shown = self._jobs[name] = Shown.of(name)
             self._routes |= {f"{self._place(name)}{path}": route for path, route in shown.routes().items()}
-            job = name if self._several else ""
+            job = name if self._many_jobs else ""
             self._errors[name] = OwnLines(job, logging.ERROR, lambda _, text: shown.follower.failed(text))
             logging.getLogger("teacup").addHandler(self._errors[name])
         return self._jobs[name]
@@ -133,7 +133,7 @@ class Board:
         self.server.close()
 
     def _place(self, name: str) -> str:
-        return f"/jobs/{quote(name, safe='')}" if self._several else ""
+        return f"/jobs/{quote(name, safe='')}" if self._many_jobs else ""
 
     def _list(self, asked: Asked) -> Answer:
         rows = [

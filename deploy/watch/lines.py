@@ -3,7 +3,7 @@
 People get the time and the essentials of a batch, at most one line per second. Rare events always get a line, and so
 does the last batch, because otherwise a short run would look as if it had joined nothing. The last line is a summary of
 the run. Lines are wrapped only on a terminal. In a file or a pipe each line has its time and is written at once, so
-that `grep` finds it whole and the lines of several jobs do not mix. Machines get every batch in full, and the summary
+that `grep` finds it whole and the lines of many jobs do not mix. Machines get every batch in full, and the summary
 as a line of the log.
 
 On a terminal, one live line that is redrawn a few times a second replaces the lines of batches. It shows that the job
@@ -60,7 +60,7 @@ class Lines:
     ) -> None:
         """Sets where and how to print.
 
-        name    the name of one of several jobs; its lines begin with it, and there is no live line
+        name    the name of one of many jobs; its lines begin with it, and there is no live line
         stops   returns whether the job has been asked to stop
         """
         self._json, self._name, self._out, self._clock = as_json, name, out or sys.stdout, clock

@@ -24,7 +24,7 @@ def watched(job: CommonJob, name: str, lines: Lines, board: Board | None = None)
     """Opens all listeners of a job, and closes them at the end.
 
     name    the name of the job
-    board   the board of a process with several jobs; None: the job has its own, if it asks for one
+    board   the board of a process with many jobs; None: the job has its own, if it asks for one
     """
     listeners: list[Listener] = [lines]
     with ExitStack() as opened:

@@ -4,7 +4,7 @@
       Bucket              the ranges of its left and right partitions, the watermark and the expiry before the batch
         PartitionRange    which offsets of a partition are read, its watermark before the batch, its bounds
 
-The ranges are *hints* of how far it is worth reading. The task that carries out the batch finds what was really read
+The ranges *estimate* how far it is worth reading. The task that carries out the batch finds what was really read
 and what it proves, the batch's facts (`joins.batch.facts`), and holds left back where right is not far enough. The next
 batch plan starts from these facts (`BatchPlan.after`), so everything before `start` was seen.
 """
@@ -85,16 +85,20 @@ class PartitionRange(msgspec.Struct, frozen=True, array_like=True, forbid_unknow
         return cls(offset, offset, watermark_ms=watermark_ms, bounds=(Bound(offset),))
 
 
-@dataclass(frozen=True, slots=True)
-class Bucket(BothSides[Mapping[int, PartitionRange]]):
+class Bucket(
+    msgspec.Struct,
+    BothSides[Mapping[int, PartitionRange]],
+    frozen=True,
+    rename={"advanced_ms": "moved_ms", "stored_ms": "outside_ms"},  # as stored
+):
     """The partitions that are planned together. On the direct path, bucket n holds partition n of both topics; on the
     shuffled path a single bucket holds all partitions, and is divided by key when it is carried out.
 
     watermark_ms   every right record that is unread before the batch has at least this time
     expiry_ms      right records below it match no left record that is unread before the batch
     oldest_ms      the smallest time in the window before the batch; None: the window is empty
-    moved_ms       the wall clock when the watermark last advanced
-    outside_ms     lookup join: every right record below it is stored; None: the batch itself reads right
+    advanced_ms    the wall clock when the watermark last advanced
+    stored_ms      lookup join: every right record below it is stored; None: the batch itself reads right
     give_up_ms     left records below it are written with or without right, which stalled for `max_wait`
     since          the number of its first batch: more than 1 if its partition was added later
     before_start   in the first batch, by side: how many offsets lie before where the join begins; no batch reads them
@@ -106,11 +110,11 @@ class Bucket(BothSides[Mapping[int, PartitionRange]]):
     watermark_ms: int = UNKNOWN
     expiry_ms: int = UNKNOWN
     oldest_ms: int | None = None
-    moved_ms: int = UNKNOWN
-    outside_ms: int | None = None
+    advanced_ms: int = UNKNOWN
+    stored_ms: int | None = None
     give_up_ms: int | None = None
     since: int = 1
-    before_start: Mapping[str, int] = field(default_factory=dict)
+    before_start: Mapping[str, int] = {}
 
     def after(self, facts: BucketFacts, listed_ms: int, spec: JoinSpec) -> Bucket:
         """Returns the bucket after the batch with these facts: empty ranges, and only the bounds still needed."""
@@ -128,7 +132,7 @@ class Bucket(BothSides[Mapping[int, PartitionRange]]):
             watermark_ms=facts.watermark_ms,
             expiry_ms=facts.expiry_ms,
             oldest_ms=facts.oldest_ms,
-            moved_ms=listed_ms if facts.watermark_ms > self.watermark_ms else self.moved_ms,
+            advanced_ms=listed_ms if facts.watermark_ms > self.watermark_ms else self.advanced_ms,
             since=self.since,
         )
 
@@ -145,11 +149,6 @@ class Bucket(BothSides[Mapping[int, PartitionRange]]):
     def reads(self) -> bool:
         """Returns whether any partition has something to read."""
         return any(r.records for side in (self.left, self.right) for r in side.values())
-
-
-def left_reached_ms(plan: BatchPlan) -> int:
-    """Returns a time that no left record which the plan or a later one reads is below, but late ones."""
-    return min((bucket.expiry_ms for bucket in plan.buckets.values()), default=UNKNOWN)
 
 
 def rebuild_from(right: Right, expiry_ms: int) -> tuple[int, int]:
@@ -198,6 +197,11 @@ class BatchPlan:
     def tasks(self) -> int:
         """Returns the number of its tickets: one per bucket, or per part of the bucket."""
         return self.parts or len(self.buckets)
+
+    @property
+    def expiry_ms(self) -> int:
+        """Returns its smallest expiry. No left record that it or a later plan reads is below that, but late ones."""
+        return min((bucket.expiry_ms for bucket in self.buckets.values()), default=UNKNOWN)
 
     @property
     def records(self) -> int:

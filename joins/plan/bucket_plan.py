@@ -16,6 +16,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
+from msgspec import structs
+
 from datadelay.watermark import UNKNOWN, Idle
 from joins.batch.facts import BucketFacts, RangeFacts
 from joins.batch.rules import expiry, give_up, latest_right, left_limit, right_watermark
@@ -82,10 +84,10 @@ class BucketPlanner:
             planned = yield from self._read_to(left, right, cap)
         return self._suspecting(planned, left, right)
 
-    def plan_left(self, outside_ms: int) -> Asking[BucketPlan]:
-        """Plans left alone: right is read elsewhere, up to `outside_ms`."""
+    def plan_left(self, stored_ms: int) -> Asking[BucketPlan]:
+        """Plans left alone: right is read elsewhere, up to `stored_ms`."""
         (left,) = yield from look(self.spec, self.bucket, self.end_offsets, "left")
-        bucket = replace(self.bucket, outside_ms=max(outside_ms, self.bucket.watermark_ms))
+        bucket = structs.replace(self.bucket, stored_ms=max(stored_ms, self.bucket.watermark_ms))
         planned = yield from self._admit_left(bucket, {}, left, self.share, may_give_up=True)
         return self._suspecting(planned, left)
 
@@ -105,7 +107,7 @@ class BucketPlanner:
         """Plans all that is unread, but no left record that is known to wait for more of right than there is."""
         bucket = self.bucket
         expected = yield from read_right(right, bucket.right, LATEST_MS, self.share)
-        bucket = replace(bucket, right={p: e.partition_range for p, e in expected.items()})
+        bucket = structs.replace(bucket, right={p: e.partition_range for p, e in expected.items()})
         watermark_ms = right_watermark((e.watermark_ms for e in expected.values()), bucket.watermark_ms)
         limit = left_limit(self.spec, bucket.known_watermark_ms, watermark_ms)
         until_ms = LATEST_MS if any(r.records for r in bucket.right.values()) else limit.limit_ms
@@ -115,7 +117,7 @@ class BucketPlanner:
     def _read_to(self, left: Readable, right: Readable, target: int) -> Asking[BucketPlan]:
         """Plans for a target: right up to it, then left up to where right's watermark is expected to admit it."""
         expected = yield from read_right(right, self.bucket.right, target, self.share)
-        bucket = replace(self.bucket, right={p: e.partition_range for p, e in expected.items()})
+        bucket = structs.replace(self.bucket, right={p: e.partition_range for p, e in expected.items()})
         share = max(self.share - sum(r.records for r in bucket.right.values()), self.share // 2, 1)
         at_end = all(partition_range.end >= right.ends[p] for p, partition_range in bucket.right.items())
         return (yield from self._admit_left(bucket, expected, left, share, may_give_up=at_end))
@@ -129,10 +131,11 @@ class BucketPlanner:
         may_give_up  left may go without right after `max_wait`, because every readable right record is read
         """
         spec, now_ms = self.spec, self.end_offsets.listed_ms
-        watermark_ms = right_watermark((e.watermark_ms for e in right.values()), bucket.watermark_ms, bucket.outside_ms)
-        moved_ms = now_ms if watermark_ms > bucket.watermark_ms else bucket.moved_ms
+        watermark_ms = right_watermark((e.watermark_ms for e in right.values()), bucket.watermark_ms, bucket.stored_ms)
+        advanced_ms = now_ms if watermark_ms > bucket.watermark_ms else bucket.advanced_ms
         if may_give_up:
-            bucket = replace(bucket, give_up_ms=give_up(spec.right, now_ms, max(moved_ms, self.waiting_since_ms)))
+            give_up_ms = give_up(spec.right, now_ms, max(advanced_ms, self.waiting_since_ms))
+            bucket = structs.replace(bucket, give_up_ms=give_up_ms)
         limit = left_limit(spec, bucket.known_watermark_ms, watermark_ms, bucket.give_up_ms)
         after = yield from read_left(left, bucket.left, limit.limit_ms, share)
         return self._planned(bucket, after, right, watermark_ms)
@@ -141,7 +144,7 @@ class BucketPlanner:
         self, bucket: Bucket, left: Mapping[int, Expected], right: Mapping[int, Expected], watermark_ms: int
     ) -> BucketPlan:
         return BucketPlan(
-            replace(bucket, left={p: e.partition_range for p, e in left.items()}),
+            structs.replace(bucket, left={p: e.partition_range for p, e in left.items()}),
             BucketFacts(
                 left={p: _facts(e) for p, e in left.items()},
                 right={p: _facts(e) for p, e in right.items()},
@@ -186,11 +189,11 @@ def rebased(planned: Bucket, state: Bucket) -> Bucket:
     def applied(ranges: Mapping[int, PartitionRange], now: Mapping[int, PartitionRange]) -> dict[int, PartitionRange]:
         return {p: now[p].to(ranges[p].end, ranges[p].claim_ms) for p in now}
 
-    return replace(
+    return structs.replace(
         state,
         left=applied(planned.left, state.left),
         right=applied(planned.right, state.right),
-        outside_ms=planned.outside_ms,
+        stored_ms=planned.stored_ms,
         give_up_ms=planned.give_up_ms,
     )
 

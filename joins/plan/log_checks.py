@@ -70,7 +70,7 @@ def with_new_partitions(spec: JoinSpec, state: BatchPlan, topics: Mapping[str, t
     sides = {
         side: {p: bucket.side(side).get(p, added[side]) for p in range(count)} for side, (_, count) in topics.items()
     }
-    grown = replace(bucket, left=sides["left"], right=sides["right"])
+    grown = structs.replace(bucket, left=sides["left"], right=sides["right"])
     return replace(state, topics=dict(topics), buckets={bucket.number: grown})
 
 
@@ -85,10 +85,10 @@ def _with_new_buckets(spec: JoinSpec, state: BatchPlan, topics: Mapping[str, tup
     for p in sorted(added):
         number = p % count
         bucket = buckets.get(number) or Bucket(
-            number=number, left={}, right={}, expiry_ms=expiry_ms, moved_ms=state.listed_ms, since=state.number + 1
+            number=number, left={}, right={}, expiry_ms=expiry_ms, advanced_ms=state.listed_ms, since=state.number + 1
         )
         begun = PartitionRange.starting_at(0, left_watermark(spec.right, bucket.expiry_ms))
-        buckets[number] = replace(bucket, left={**bucket.left, p: begun})
+        buckets[number] = structs.replace(bucket, left={**bucket.left, p: begun})
     return replace(state, topics=dict(topics), buckets=buckets)
 
 
@@ -182,7 +182,7 @@ def check_ends(spec: JoinSpec, state: BatchPlan, end_offsets: EndOffsets, *, cop
                             skipped[what] = skipped.get(what, 0) + offsets
                     partition_range = _moved_to(side, partition_range, ends.start)
                 sides[side][p] = partition_range
-        buckets[number] = replace(bucket, left=sides["left"], right=sides["right"])
+        buckets[number] = structs.replace(bucket, left=sides["left"], right=sides["right"])
     return replace(state, buckets=buckets, skipped=skipped, epochs=end_offsets.epochs)
 
 

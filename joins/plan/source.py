@@ -1,7 +1,7 @@
 """The in-memory join as a streaming data source that emits tickets, not records (`joins.plan.reader`).
 
 While the join is whole batches behind, the next batch is planned while the current one runs, from the facts that the
-current one is expected to find (`PrefetchedPlan`). Ranges are only hints, so they then apply to the real state.
+current one is expected to find (`PrefetchedPlan`). Ranges are only estimates, so they then apply to the real state.
 """
 
 from __future__ import annotations

@@ -9,7 +9,7 @@ One bucket, one batch, with H a target time and D the disorder of a side:
     left watermark    bounds the records from there on: no timely one has a smaller time. The expiry follows from it
 
 `joins.batch.rules` has the formulas, and why they prevent the deadlock. Ranges are planned by asking the log where
-times begin, and are hints. The task finds watermarks, expiry and where left stops in the records
+times begin, and are estimates. The task finds watermarks, expiry and where left stops in the records
 (`joins.read.batch_reader`); they come back as facts, from which the next plan starts.
 
 H is the largest target that keeps the batch within its share of records: whichever topic is behind is read, and right
@@ -192,7 +192,7 @@ def _due(spec: JoinSpec, end_offsets: EndOffsets, plan: BucketPlan, expires_from
     ends: list[Ends] = [*(ends for _, ends in right), *(end_offsets.left[p] for p in bucket.left)]
     if any(end < ends.stable for end, ends in right) or not all(partition.settled for partition in ends):
         return [now_ms]
-    if waiting and (spec.right.max_wait_ms is not None or bucket.outside_ms is not None):
+    if waiting and (spec.right.max_wait_ms is not None or bucket.stored_ms is not None):
         return [now_ms]
     due = [now_ms if held_ms is None else end_offsets.may_go_at(spec, held_ms) for held_ms in waiting]
     if bucket.oldest_ms is not None:

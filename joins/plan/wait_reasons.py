@@ -121,7 +121,7 @@ def why_left_waits(spec: JoinSpec, bucket: Bucket, expected: BucketFacts, end_of
     waiting = unread_left(bucket, end_offsets)
     if not waiting:
         return None
-    if bucket.outside_ms is not None:
+    if bucket.stored_ms is not None:
         return LeftWaits(Cause.DATA_DELAY, bucket.number, stored_ms=expected.watermark_ms, waiting=waiting)
     watermarks_ms = {p: facts.watermark_ms for p, facts in expected.right.items()}
     p, alike = min(watermarks_ms, key=watermarks_ms.__getitem__), 0 if stragglers(watermarks_ms) else len(watermarks_ms)

@@ -70,7 +70,7 @@ class BatchReader:
     def watermark_ms(self) -> int:
         """Returns how far right is read; to be called after `take_right`."""
         watermark_ms = (facts.watermark_ms for facts in self.right.values())
-        return right_watermark(watermark_ms, self._bucket.watermark_ms, self._bucket.outside_ms)
+        return right_watermark(watermark_ms, self._bucket.watermark_ms, self._bucket.stored_ms)
 
     @property
     def limit(self) -> Limit:

@@ -10,6 +10,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from msgspec import structs
+
 from joins.batch.facts import BucketFacts
 from joins.batch.state import Bucket
 from joins.plan.sync_bolt import Planned
@@ -61,7 +63,7 @@ class LimitedWindow(Simulation):
 
 def _without_a_look_ahead(bucket: Bucket, expected: BucketFacts) -> Bucket:
     """Returns the bucket with only the left records that may pass, so nothing is known about those that wait."""
-    return replace(bucket, left={p: r.to(expected.left[p].end) for p, r in bucket.left.items()})
+    return structs.replace(bucket, left={p: r.to(expected.left[p].end) for p, r in bucket.left.items()})
 
 
 def far_apart() -> History:

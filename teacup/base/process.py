@@ -78,7 +78,7 @@ os.register_at_fork(after_in_child=_idle.clear)  # a forked child does not have 
 
 
 JOBS = "TEACUP_JOBS"
-"""Set in the environment of a process that runs several jobs, and of all that it starts: how many there are."""
+"""Set in the environment of a process that runs many jobs, and of all that it starts: how many there are."""
 
 
 def jobs_together() -> int:

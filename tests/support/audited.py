@@ -226,8 +226,8 @@ class Audited:
                 if name == "left":
                     left[base + p] = LeftSpan(0, ends.stable, history.done.get(p, 0), begins, 0, 0, ends.high)
                 else:
-                    over_ms = history.over_ms.get(p, -LATEST)
-                    right[base + p] = RightSpan(0, ends.stable, begins, ends.stable, over_ms, 0, ends.high)
+                    expiry_ms = history.expiry_ms.get(p, -LATEST)
+                    right[base + p] = RightSpan(0, ends.stable, begins, ends.stable, expiry_ms, 0, ends.high)
                 shown = ShownLate(spec.outliers, spec.side(name).disorder_ms) if name == "right" else None
                 batch = log.fetch(p, 0, ends.stable)
                 half = batch.num_rows // 2

@@ -83,14 +83,14 @@ class PlanHistory:
 
     left, right   by partition
     done          where left goes on: every record before it has been written
-    over_ms       the partition's right records below it have expired and are written where they belong
+    expiry_ms     the partition's right records below it have expired and are written where they belong
     begins        where left began; None unless the first plan is known
     """
 
     left: Mapping[int, OffsetSpans] = field(default_factory=dict)
     right: Mapping[int, OffsetSpans] = field(default_factory=dict)
     done: Mapping[int, int] = field(default_factory=dict)
-    over_ms: Mapping[int, int] = field(default_factory=dict)
+    expiry_ms: Mapping[int, int] = field(default_factory=dict)
     begins: Mapping[int, int] | None = None
     right_begins: Mapping[int, int] | None = None
     batches: int = 0
@@ -146,7 +146,7 @@ def plan_history_of(
         left=stretches["left"],
         right={} if lookup else stretches["right"],
         done={p: max(end, further.get(p, 0)) for (side, p), end in ends.items() if side == "left"},
-        over_ms={} if lookup else {p: b.expiry_ms for b in after.buckets.values() for p in b.right},
+        expiry_ms={} if lookup else {p: b.expiry_ms for b in after.buckets.values() for p in b.right},
         begins=_begins(stretches["left"]) if first else None,
         right_begins=_begins(stretches["right"]) if first and not lookup else None,
         batches=len(plans),

@@ -36,7 +36,7 @@ from deploy.inspection.audit.notes import notes_of, notes_of_versions
 from deploy.inspection.audit.plan_history import PlanHistory, plan_history_of
 from deploy.inspection.audit.records import SAMPLES
 from deploy.inspection.audit.scan import Plan, Tables, Topic, Writers, plan
-from deploy.inspection.audit.written import STANDING, TABLES, alone_as_copies
+from deploy.inspection.audit.written import EARLIER, TABLES, alone_as_copies
 from deploy.jobfile.job import JoinJob
 from deploy.output.ours import origins_of
 from joins.batch.handover import Handover
@@ -109,9 +109,9 @@ def audit(
             corrected, refused = None, 0
             if corrections is not None:
                 tell("corrections", found.offsets, found.offsets)
-                _standing(con, inside)
+                _earlier(con, inside)
                 correct(db, scope)
-                newest = db.one("SELECT max(run) FROM standing") or 0  # by another clock, perhaps
+                newest = db.one("SELECT max(run) FROM earlier") or 0  # by another clock, perhaps
                 tag = BatchTag.of(job.spec.name, generation, max(now_ms, newest + 1))
                 corrected, refused = write_corrections(job, db, found, tag, direct=direct)
     faults = [*_with_keys(job, found, verdicts.faults)]
@@ -185,9 +185,9 @@ def scope_of(job: JoinJob, history: PlanHistory, found: Plan, earlier: Earlier, 
             first = history.right_begins.get(p, 0)
         ends = found.right.ends[p]
         done = history.right[p].end if p in history.right else end
-        over_ms, kept_from = history.over_ms.get(p, EARLIEST_MS), found.right.kept_from(p)
+        expiry_ms, kept_from = history.expiry_ms.get(p, EARLIEST_MS), found.right.kept_from(p)
         twice = earlier.twice("right", p, first or 0)
-        right[p] = RightSpan(begin, end, first, done, over_ms, kept_from, ends.high, *twice)
+        right[p] = RightSpan(begin, end, first, done, expiry_ms, kept_from, ends.high, *twice)
     lookup = spec.right.source.is_stored
     alone = {"unjoined": output.topic} if spec.right.type is JoinType.FULL else {}
     complete = {role: topic.complete for role, topic in (*found.copies.items(), ("output", found.output))}
@@ -277,10 +277,10 @@ def _views(con: duckdb.DuckDBPyConnection, folder: Path, *, full: bool) -> None:
             )
 
 
-def _standing(con: duckdb.DuckDBPyConnection, folder: Path) -> None:
+def _earlier(con: duckdb.DuckDBPyConnection, folder: Path) -> None:
     """Makes the table of earlier corrections."""
-    pq.write_table(STANDING.empty_table(), folder / "standing-000000.parquet")
-    con.execute(f"CREATE TABLE standing AS SELECT * FROM read_parquet('{folder}/standing-*.parquet')")
+    pq.write_table(EARLIER.empty_table(), folder / "earlier-000000.parquet")
+    con.execute(f"CREATE TABLE earlier AS SELECT * FROM read_parquet('{folder}/earlier-*.parquet')")
 
 
 def _count(con: duckdb.DuckDBPyConnection, name: str) -> int:

@@ -30,7 +30,7 @@ import pyarrow.parquet as pq
 from deploy.inspection.audit.plan_history import PlanHistory
 from deploy.inspection.audit.records import SideTable, last_time, spot_of
 from deploy.inspection.audit.shown_late import ShownLate
-from deploy.inspection.audit.written import Rewriting, copies_of, rows_of, standing_of
+from deploy.inspection.audit.written import Rewriting, copies_of, earlier_of, rows_of
 from deploy.jobfile.job import JoinJob
 from deploy.output.ours import copies_of_others, rows_by, rows_of_others
 from joins.errors import SpecError
@@ -194,7 +194,7 @@ def runs_of(positions: Iterable[int]) -> dict[int, list[tuple[int, int]]]:
 
 
 def _own_corrections(topic: str, origins: Collection[str], batch: pa.RecordBatch) -> pa.Table:
-    """Returns `standing_of`. Raises `SpecError` if they are not all of this job: users apply all that there are."""
+    """Returns `earlier_of`. Raises `SpecError` if they are not all of this job: users apply all that there are."""
     others = pc.invert(rows_by(batch, origins))
     if pc.any(others).as_py():
         partition, offset = (batch.filter(others).column(name)[0] for name in ("partition", "offset"))
@@ -202,7 +202,7 @@ def _own_corrections(topic: str, origins: Collection[str], batch: pa.RecordBatch
             f"--corrections: {topic}-{partition} offset {offset} is no correction of this job, but each one that is "
             "in the topic counts. Give the job a topic of its own; a new one if its checkpoint was replaced"
         )
-    return standing_of(batch)
+    return earlier_of(batch)
 
 
 @dataclass(frozen=True, slots=True)
@@ -273,8 +273,8 @@ class Tables:
             ("rows", found.output, make_rows, of_rows)
         ]
         if found.corrections is not None:
-            standing = partial(_own_corrections, found.corrections.name, self._writers.origins)
-            written.append(("standing", found.corrections, standing, lambda _: None))
+            earlier = partial(_own_corrections, found.corrections.name, self._writers.origins)
+            written.append(("earlier", found.corrections, earlier, lambda _: None))
         written += [
             ("copies", topic, partial(copies_of, role=role, again=again), of_whom.get(role, of_copies))
             for role, topic in found.copies.items()

@@ -288,7 +288,7 @@ class LeftAnswers:
         assert answer.record.key is not None
         assert answer.record.time_ms is not None
         before = answer.read.before
-        complete_ms = None if before is None else before.outside_ms
+        complete_ms = None if before is None else before.stored_ms
         stored: StoredNow = stored_now(self._spec, answer.record.key, complete_ms)
         if stored.problem is not None:
             self._of.note(f"what the store holds of its key is not known: {stored.problem}")

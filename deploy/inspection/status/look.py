@@ -123,7 +123,7 @@ def _with_batches(row: Row, kind: JobKind) -> Row:
         within(WITHIN_S, lambda: ends_of(kind.topics()))  # checks that they are there
         return row
     found = _within_limits(row, kind, end)
-    if not (found.standing.exact or found.problem):  # a running job removes a batch's facts some batches later
+    if not (found.event_time_lag.exact or found.problem):  # a running job removes a batch's facts some batches later
         end, row = within(WITHIN_S, lambda: _last_batch(row, kind.common))
         found = _within_limits(row, kind, end)
     return found
@@ -159,7 +159,7 @@ def _with_topics(row: Row, kind: JobKind, end: dict[str, Any]) -> Row:
     row = replace(row, lag=lag, lost={side: count for side, count in lost.items() if count})
     try:
         with explained(lambda: to_see(kind.topics())):
-            return replace(row, standing=kind.standing(end, ends, wall_ms()))
+            return replace(row, event_time_lag=kind.event_time_lag(end, ends, wall_ms()))
     except OURS as error:
         return replace(row, problem=str(error), code=code_of_look(error))
 

@@ -58,7 +58,7 @@ class Row:
     batch: LastBatch | None = None
     lag: Mapping[str, int] | None = None
     lost: Mapping[str, int] = field(default_factory=dict)
-    standing: EventTimeLag = field(default_factory=EventTimeLag)
+    event_time_lag: EventTimeLag = field(default_factory=EventTimeLag)
     problem: str = ""
     code: ExitCode = ExitCode.DONE
     wrong: str = ""
@@ -86,7 +86,7 @@ class Row:
             return self.code
         if not self.life.well:
             return ExitCode.NOT_RUNNING
-        if limit_ms is not None and (self.standing.behind_ms or 0) > limit_ms:
+        if limit_ms is not None and (self.event_time_lag.behind_ms or 0) > limit_ms:
             return ExitCode.BEHIND
         return ExitCode.DONE
 
@@ -123,7 +123,7 @@ class Row:
             yield life.line
         for side, count in self.lost.items():
             yield f"retention has deleted {count:,} offsets of {side} that were not read"
-        if not self.standing.exact:
+        if not self.event_time_lag.exact:
             yield (
                 "where its last batch ended is not known here: lag and behind count from where that began, so they are "
                 "at most as much"
@@ -135,7 +135,7 @@ class Row:
 
     def for_machines(self, limit_ms: int | None = None) -> dict[str, Any]:
         """Returns all of it; times in milliseconds, null for what is not known."""
-        run, batch, standing, life = self.run, self.batch, self.standing, self.life
+        run, batch, event_time, life = self.run, self.batch, self.event_time_lag, self.life
         return {
             "file": self.file,
             "job": self.name,
@@ -171,15 +171,15 @@ class Row:
             "disk_free_bytes": None if self.disk is None else self.disk.free_bytes,
             "batch": None if batch is None else batch.number,
             "batch_ms": None if batch is None else batch.at_ms,
-            "behind_ms": standing.behind_ms,
-            "watermark_ms": dict(standing.watermark_ms or {}),
+            "behind_ms": event_time.behind_ms,
+            "watermark_ms": dict(event_time.watermark_ms or {}),
             "held_by": [
-                {"cause": held.cause, "partition": held.partition, "text": held.text} for held in standing.held
+                {"cause": held.cause, "partition": held.partition, "text": held.text} for held in event_time.held
             ],
-            "alike": standing.alike,
+            "alike": event_time.alike,
             "lag": None if self.lag is None else dict(self.lag),
             "lost": dict(self.lost),
-            "exact": standing.exact,
+            "exact": event_time.exact,
             "problem": self.problem or self.wrong or None,
             "warnings": [
                 {"at_ms": note.at_ms, "level": note.level, "text": note.text, "times": note.times}

@@ -46,8 +46,8 @@ def exit_code(rows: Sequence[Row], limit_ms: int | None = None) -> ExitCode:
 
 
 def _cells(row: Row, limit_ms: int | None) -> list[Text]:
-    standing, at_most = row.standing, "" if row.standing.exact else "≤ "
-    behind = "-" if standing.behind_ms is None else f"{at_most}{shown_s(standing.behind_ms / 1000)}"
+    event_time, at_most = row.event_time_lag, "" if row.event_time_lag.exact else "≤ "
+    behind = "-" if event_time.behind_ms is None else f"{at_most}{shown_s(event_time.behind_ms / 1000)}"
     late = row.exit_code(limit_ms) is ExitCode.BEHIND
     lag = "-" if row.lag is None else "  ".join(f"{side} {at_most}{count:,}" for side, count in row.lag.items())
     return [
@@ -56,7 +56,7 @@ def _cells(row: Row, limit_ms: int | None) -> list[Text]:
         Text(_batch(row)),
         Text(behind, "red" if late else ""),
         Text(lag),
-        Text(standing.held_by or "-"),
+        Text(event_time.held_by or "-"),
     ]
 
 

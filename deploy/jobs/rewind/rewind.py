@@ -36,7 +36,7 @@ from deploy.jobs.join_start import buckets_of
 from deploy.jobs.rewind.in_output import rows_in_output
 from deploy.output.kept import RowsToKeep
 from joins.batch.handover import Handover, Rewound, as_it_was
-from joins.batch.state import BatchPlan, left_reached_ms
+from joins.batch.state import BatchPlan
 from joins.errors import REMEDY, DataLoss, SpecError
 from joins.spec import JoinType, Policy
 from teacup.base.times import iso
@@ -151,7 +151,7 @@ def undo(job: JoinJob, *, dry_run: bool = False) -> Rewinding:
                     "are missing. Start the job once, and stop it with Ctrl-C; or rewind to the time of that batch "
                     "(`--written again`)"
                 )
-            reached_ms = min(left_reached_ms(old.plan), left_reached_ms(now.plan))
+            reached_ms = min(old.plan.expiry_ms, now.plan.expiry_ms)
             kept = rows_in_output(here, left, now.generations, time_ms=reached_ms)
         number = place.newest + 1
         if not dry_run:

@@ -43,7 +43,6 @@ from joins.lookup.unjoined.expired import (
     after_slice,
     begin,
     begin_ms_of,
-    over_until,
     plan,
     slice_is_whole,
 )
@@ -207,21 +206,21 @@ def _delivered(spark: SparkSession, job: JoinJob, state: Verdicts) -> list[Slice
 
 
 def _nothing(job: JoinJob, state: Verdicts | None, lines: Lines) -> None:
-    over_ms = over_until(state_left_behind(job, committed_plan(job)))
-    begun = state is not None and over_ms > UNKNOWN
+    expiry_ms = state_left_behind(job, committed_plan(job)).expiry_ms
+    begun = state is not None and expiry_ms > UNKNOWN
     line = "the join has not reached any right record yet"
     if begun:
-        line = f"up to {iso(over_ms)} every right record has its verdict"
-    lines.idle(line, {"event": "nothing", "over_ms": over_ms if begun else None})
+        line = f"up to {iso(expiry_ms)} every right record has its verdict"
+    lines.idle(line, {"event": "nothing", "expiry_ms": expiry_ms if begun else None})
 
 
 @dataclass(frozen=True, slots=True)
 class SliceReport:
-    """One slice. over_ms: right records below this time have their verdict; reasons: of unjoined records."""
+    """One slice. expiry_ms: right records below this time have their verdict; reasons: of unjoined records."""
 
     number: int
     seconds: float
-    over_ms: int
+    expiry_ms: int
     counts: Mapping[str, int]
     reasons: Mapping[str, int]
     dead: Mapping[str, int]
@@ -238,7 +237,7 @@ class SliceReport:
             f"right {counts['read']:,}",
             f"joined {counts['joined']:,}",
             f"unjoined {counts['unjoined']:,}",
-            f"up to {iso(self.over_ms)}",
+            f"up to {iso(self.expiry_ms)}",
         ]
 
     def rare(self) -> list[str]:
@@ -253,7 +252,7 @@ class SliceReport:
             "event": "slice",
             "number": self.number,
             "seconds": round(self.seconds, 6),
-            "over_ms": self.over_ms,
+            "expiry_ms": self.expiry_ms,
             **self.counts,
             "reasons": dict(self.reasons),
             "dead": dict(self.dead),
@@ -277,7 +276,7 @@ def gathered(summaries: Sequence[SliceSummary], state: Verdicts, seconds: float)
     return SliceReport(
         number=max(summary.number for summary in summaries),
         seconds=seconds,
-        over_ms=state.under_way.over_ms,
+        expiry_ms=state.under_way.expiry_ms,
         counts={**counts, "unjoined": unjoined, "skipped": state.skipped},
         reasons=dict(sorted(reasons.items())),
         dead=dict(sorted(dead.items())),

@@ -2,7 +2,7 @@
 status`.
 
     librdkafka's     never: it reports its own attempts, and the job itself reports what comes of them
-    another job's    never, in a process with several jobs
+    another job's    never, in a process with many jobs
     everybody's      warnings only: an error of the process does not end a job without an error of its own
     Spark's          warnings only: with `log: json` the driver logs the lines of the processes that Spark starts, each
                      an object, of which the message, level and job count

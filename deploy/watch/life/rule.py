@@ -289,7 +289,7 @@ def _after(code: int, error: str, restart_ms: int | None, *, ends: bool) -> Life
 
 
 def all_ready(lives: list[Life], *, was_ready: bool) -> bool:
-    """Returns whether a process with several jobs does what it can: one ready job is enough once all had their chance.
+    """Returns whether a process with many jobs does what it can: one ready job is enough once all had their chance.
 
     When the process starts, it waits for each job, except those that lack something or have failed.
     """

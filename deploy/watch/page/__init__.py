@@ -5,7 +5,7 @@ job.css      its styles, in addition to `teacup/http/page/base.css`
 job.js       fetches the data and fills the page
 flow.js      the flow with live numbers
 charts.js    lines over time, what held the join, bars, the wait curve
-jobs.html    with jobs.js: the list of jobs of a process with several, from `/v1/jobs`
+jobs.html    with jobs.js: the jobs of a process with many, from `/v1/jobs`
 """
 
 from __future__ import annotations

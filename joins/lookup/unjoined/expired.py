@@ -5,7 +5,7 @@ periodically finds them, one *slice* of each right partition at a time. A slice 
 before the first record that may still be joined. Each record gets one verdict: it appears in an output row, it is
 `unjoined`, or it could not take part.
 
-    over        Right records with time < E can no longer match, where E is the smallest expiry in the newest
+    expired     Right records with time < E can no longer match, where E is the smallest expiry in the newest
                 *committed* batch of the join: every left record that could match them was looked up, and its row is
                 in the output.
     late left   A left record that comes after that matches nothing below the expiry before its batch (see
@@ -28,6 +28,8 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
+
+import msgspec
 
 from datadelay.watermark import UNKNOWN
 from joins.batch.rules import earliest_left, earliest_right
@@ -52,11 +54,6 @@ WAY_OUT = (
 def losses_of(spec: JoinSpec) -> Losses:
     """Returns how lost right records are handled."""
     return Losses(DataLoss, REMEDY, spec.on_data_loss == CONTINUE)
-
-
-def over_until(batch_plan: BatchPlan) -> int:
-    """Returns the time below which right records can match no unread left record, except late ones."""
-    return min((bucket.expiry_ms for bucket in batch_plan.buckets.values()), default=UNKNOWN)
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,17 +91,19 @@ class Share:
     number: int
 
 
-@dataclass(frozen=True, slots=True)
-class RightSlice:
-    """A slice of right. Its rows are in `output`; records above `ceiling_ms` are from the future."""
+class RightSlice(msgspec.Struct, frozen=True, rename={"expiry_ms": "over_ms"}):  # as stored
+    """A slice of right: records below `expiry_ms` can match no unread left record, except late ones.
 
-    over_ms: int
+    Its rows are in `output`; records above `ceiling_ms` are from the future.
+    """
+
+    expiry_ms: int
     ceiling_ms: int
     right: Mapping[int, Share]
     output: Mapping[int, tuple[int, int]]
 
     def had_room(self, reached: Mapping[int, int], most: int) -> bool:
-        """Returns whether no share hit the limit of `most` offsets: then all that was over at planning is judged."""
+        """Returns whether no share hit the limit of `most` offsets: then all that had expired at planning is judged."""
         return all(reached[p] - share.start < most for p, share in self.right.items())
 
 
@@ -161,8 +160,7 @@ def begin_ms_of(spec: JoinSpec, seen: Seen, start: str | int | None = None) -> i
         return start
     if start == "earliest":
         return UNKNOWN
-    over_ms = over_until(seen.batch_plan)
-    return None if over_ms == UNKNOWN else over_ms
+    return None if seen.batch_plan.expiry_ms == UNKNOWN else seen.batch_plan.expiry_ms
 
 
 def begin(
@@ -214,12 +212,12 @@ def plan(spec: JoinSpec, state: Verdicts, seen: Seen, right: TopicLog, most: int
     _check_same(spec, state, seen)
     state = _on_what_is_left(spec, state, seen, right)
     state = replace(state, snapshots=_with(state, seen))
-    over_ms, ceiling_ms = over_until(seen.batch_plan), seen.listed_ms + spec.max_future_skew_ms
-    if over_ms == UNKNOWN:
+    expiry_ms, ceiling_ms = seen.batch_plan.expiry_ms, seen.listed_ms + spec.max_future_skew_ms
+    if expiry_ms == UNKNOWN:
         return state
-    # This is only a hint, without a margin: the reader ends the slice before the first record that can still match.
+    # Only an estimate, without a margin: the reader ends the slice before the first record that can still match.
     unread = {p: at for p, at in state.positions.items() if at < seen.right[p].stable}
-    queries = {p: TimeQuery(over_ms, at, seen.right[p].stable) for p, at in unread.items()}
+    queries = {p: TimeQuery(expiry_ms, at, seen.right[p].stable) for p, at in unread.items()}
     found = right.first_at_or_after(queries, ceiling_ms) if queries else {}
     ends = {p: min(answer.offset, state.positions[p] + most) for p, answer in found.items()}
     if all(end <= state.positions[p] for p, end in ends.items()):
@@ -228,7 +226,7 @@ def plan(spec: JoinSpec, state: Verdicts, seen: Seen, right: TopicLog, most: int
     return replace(
         state,
         under_way=RightSlice(
-            over_ms,
+            expiry_ms,
             ceiling_ms,
             {p: Share(at, ends.get(p, at), state.numbers[p] + 1) for p, at in state.positions.items()},
             {p: (low.get(p, 0), found.high) for p, found in seen.output.items()},

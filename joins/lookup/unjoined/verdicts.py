@@ -1,7 +1,7 @@
 """Judges a slice of one right partition, record by record in offset order. Pure except for its reader.
 
 appears in an output row                    joined
-at or after the slice's time                can still match: the slice ends before it
+at or after the slice's expiry              can still match: the slice ends before it
 before the time at which verdicts start     no verdict, counted as `before_start`
 future or missing time, invalid value       dead letter: the feeder sent it to the dead-letter topic; counted here
 no key                                      unjoined, null_key
@@ -85,10 +85,10 @@ class PartitionVerdicts:
         for batch in batches:
             taken = parse("right", self._spec.right, batch, self._slice.ceiling_ms - skew_ms, skew_ms, UNKNOWN)
             records, dead = taken.records, taken.dead
-            not_over = records["time"] >= self._slice.over_ms
-            ends_here = bool(not_over.any())
+            unexpired = records["time"] >= self._slice.expiry_ms
+            ends_here = bool(unexpired.any())
             if ends_here:
-                self.summary.reached = int(records["offset"].filter(not_over)[0])
+                self.summary.reached = int(records["offset"].filter(unexpired)[0])
                 records = records.filter(pl.col("offset") < self.summary.reached)
                 dead = dead.filter(pl.col("right_offset") < self.summary.reached)
             rows = self._unjoined(records, dead)

@@ -28,6 +28,8 @@ import uuid
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 
+from msgspec import structs
+
 from datadelay.watermark import UNKNOWN, Idle
 from joins.batch.rules import earliest_right, latest_left
 from joins.batch.state import BatchPlan, Bucket, PartitionRange
@@ -105,7 +107,7 @@ def counting_before(spec: JoinSpec, first: BatchPlan, end_offsets: EndOffsets) -
         offsets = {side: sum(r.start - ends[p].start for p, r in of.items()) for side, of, ends in ranges}
         return {side: count for side, count in offsets.items() if count}
 
-    return replace(first, buckets={n: replace(b, before_start=before(b)) for n, b in first.buckets.items()})
+    return replace(first, buckets={n: structs.replace(b, before_start=before(b)) for n, b in first.buckets.items()})
 
 
 def first_plan(
@@ -132,7 +134,7 @@ def first_plan(
                 number=number,
                 left=_starting(left_from, number, divided),
                 right=_starting(right_from, number, divided),
-                moved_ms=end_offsets.listed_ms,
+                advanced_ms=end_offsets.listed_ms,
             )
             for number in range(divided)
         },

@@ -79,7 +79,7 @@ class TimeAnswer:
              partition's disorder is at most the query's margin (an answer of the index needs no such proviso)
     time_ms  the time that was finally searched for: the query's, or the query's less its margin
     reached  whether a readable record in [offset, hi) has a time >= `time_ms`. If False, none was found and `offset` is
-             `hi`. This is a hint: among the last records below `hi` a single one, which may be wrong, is enough
+             `hi`. An estimate: a single record among the last below `hi`, which may be wrong, is enough
     """
 
     offset: int
@@ -127,14 +127,14 @@ class TopicLog(Protocol):
     def first_at_or_after(
         self, queries: Mapping[int, TimeQuery], ceiling_ms: int, *, sure: bool = False
     ) -> dict[int, TimeAnswer]:
-        """Finds where a time begins in each partition: a hint for what to read, which no single record can move.
+        """Finds where a time begins in each partition: an estimate of what to read, which no single record can move.
 
         The index's answer counts if it says that no record reaches the time, or if it lies in [lo, hi) and the block of
         valid records that starts there confirms it (`teacup.kafka.log.time_search`). Otherwise blocks are searched.
 
-        sure   for callers that need more than a hint, such as a reader that begins there: the index is not believed
-               when it says that no record reaches the time, because for minutes after `DeleteRecords` a broker may say
-               so of a time before the remaining records
+        sure   for a caller that needs more than an estimate, such as a reader that begins there: the index is not
+               believed when it says that no record reaches the time. A broker may say so for minutes after
+               `DeleteRecords`, of a time before the remaining records
         """
 
     def valid_times(

@@ -73,8 +73,8 @@ def test_a_warning_of_another_job_in_the_process_is_not_this_ones(tmp_path: Path
     assert [note.text for note in found.notes] == ["mine", "everybody's"]
 
 
-@pytest.mark.parametrize("several", [False, True])
-def test_of_a_json_line_of_a_process_of_sparks_the_message_is_kept(tmp_path: Path, several: bool) -> None:
+@pytest.mark.parametrize("many_jobs", [False, True])
+def test_of_a_json_line_of_a_process_of_sparks_the_message_is_kept(tmp_path: Path, many_jobs: bool) -> None:
     """As under `log: text`: not the object. Not one that is no warning, nor, of several jobs, another's."""
     lines = [
         {"level": "warning", "job": "clicks", "message": "it waits"},
@@ -82,9 +82,9 @@ def test_of_a_json_line_of_a_process_of_sparks_the_message_is_kept(tmp_path: Pat
         {"level": "critical", "job": "", "message": "Spark is unwell"},
         {"event": "state", "level": "warning"},
     ]
-    if several:
+    if many_jobs:
         lines.append({"level": "warning", "job": "views", "message": "another's"})
-    with of_job("clicks" if several else ""), recorded(str(tmp_path)) as record:
+    with of_job("clicks" if many_jobs else ""), recorded(str(tmp_path)) as record:
         for line in lines:
             thread = threading.Thread(target=_say, args=(logging.getLogger("teacup.spark"), "", json.dumps(line)))
             thread.start()
@@ -96,17 +96,17 @@ def test_of_a_json_line_of_a_process_of_sparks_the_message_is_kept(tmp_path: Pat
     assert [note.text for note in found.notes] == ["it waits", "Spark is unwell", json.dumps(lines[3])]
 
 
-@pytest.mark.parametrize("several", [False, True])
-def test_page_and_status_know_the_same_last_error(tmp_path: Path, several: bool) -> None:
+@pytest.mark.parametrize("many_jobs", [False, True])
+def test_page_and_status_know_the_same_last_error(tmp_path: Path, many_jobs: bool) -> None:
     """The job's own: not what librdkafka says after it, or another job, or the process of all its jobs."""
-    job = "clicks" if several else ""
-    board = Board(MetricsAt(port=0), "test", several=several)
+    job = "clicks" if many_jobs else ""
+    board = Board(MetricsAt(port=0), "test", many_jobs=many_jobs)
     try:
         follower = board.show("clicks").follower
         with of_job(job), recorded(str(tmp_path)) as record:
             logging.getLogger("teacup").error("left is gone" + "!" * 9_000)
             logging.getLogger("teacup.kafka.librdkafka").error("GETPID")
-            if several:
+            if many_jobs:
                 for other in ("views", ""):
                     thread = threading.Thread(
                         target=_say, args=(logging.getLogger("teacup"), other, "not its", logging.ERROR)

@@ -1,4 +1,4 @@
-"""Several jobs in one process: what follows from an end, a signal, a changed file."""
+"""Many jobs in one process: what follows from an end, a signal, a changed file."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from deploy.jobfile.job import DedupJob
 from deploy.jobfile.shared_process import Files, Running, WrongFile, jobs_of, properties_of
 from deploy.jobs import job_share, many_jobs
 from deploy.jobs.job_share import JobShare, SharedSession
-from deploy.jobs.many_jobs import NoBoard, Several
+from deploy.jobs.many_jobs import ManyJobs, NoBoard
 from deploy.jobs.stopping import SAME_REQUEST_S, Stop, StopRequest
 from teacup.base.errors import ExitCode, SettingsInvalid
 from teacup.base.logs import job_here
@@ -72,7 +72,7 @@ class Process:
         self.running = Running()
         self.problem: SettingsInvalid | None = None
         self.code: ExitCode | None = None
-        self.several = Several(
+        self.many_jobs = ManyJobs(
             dict(self.files),
             self._read,
             self._carry_out,
@@ -108,7 +108,7 @@ class Process:
         return self
 
     def _run(self) -> None:
-        self.code = self.several.run()
+        self.code = self.many_jobs.run()
 
     def __exit__(self, *_: object) -> None:
         self.stop.ask()
@@ -124,8 +124,8 @@ class Process:
         return self.code
 
     def reload(self) -> None:
-        self.several._hung_up()
-        self.until(lambda: not self.several._reload)
+        self.many_jobs._hung_up()
+        self.until(lambda: not self.many_jobs._reload)
 
 
 @pytest.fixture(autouse=True)
@@ -192,7 +192,7 @@ def test_a_hangup_starts_what_is_new_stops_what_is_gone_and_restarts_what_has_ch
     with Process("same", "changed", "gone", "down") as process:
         process.ends["down"] = ExitCode.DATA_LOSS
         process.until(lambda: not process.ends)
-        process.until(lambda: not process.several._runs[Path("down.yaml")].runs)
+        process.until(lambda: not process.many_jobs._runs[Path("down.yaml")].runs)
         del process.files[Path("gone.yaml")]
         process.files[Path("changed.yaml")] = replace(process.files[Path("changed.yaml")], max_records=7)
         process.files[Path("new.yaml")] = job("new")
@@ -229,13 +229,13 @@ def test_a_job_whose_file_is_renamed_waits_until_it_has_stopped() -> None:
         a, b = process.files[Path("a.yaml")], process.files[Path("b.yaml")]
         process.files = {Path("a.yaml"): b, Path("b.yaml"): a, Path("new.yaml"): process.files[Path("old.yaml")]}
         process.reload()
-        process.until(lambda: not process.several._runs[Path("a.yaml")].runs)
+        process.until(lambda: not process.many_jobs._runs[Path("a.yaml")].runs)
         assert {name: process.starts(name) for name in ("a", "b", "old")} == {"a": 1, "b": 1, "old": 1}
         process.deaf.clear()
         process.until(lambda: process.starts("a") == process.starts("b") == process.starts("old") == 2)
 
         assert process.shown.gone in ([], ["old"])
-        assert Path("old.yaml") not in process.several._runs
+        assert Path("old.yaml") not in process.many_jobs._runs
     assert process.code is ExitCode.DONE
 
 
@@ -329,9 +329,9 @@ def test_the_first_signal_stops_all_cleanly_and_a_second_one_at_once(monkeypatch
     with Process("a", "deaf") as process:
         process.deaf.add("deaf")
         hurried = threading.Event()
-        process.several._runs[Path("deaf.yaml")].request.at_once(hurried.set)
+        process.many_jobs._runs[Path("deaf.yaml")].request.at_once(hurried.set)
         os.kill(os.getpid(), signal.SIGTERM)
-        process.until(lambda: not process.several._runs[Path("a.yaml")].runs)
+        process.until(lambda: not process.many_jobs._runs[Path("a.yaml")].runs)
         assert not hurried.is_set()
         process.now_s = 2 * SAME_REQUEST_S
         os.kill(os.getpid(), signal.SIGTERM)

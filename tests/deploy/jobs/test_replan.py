@@ -9,6 +9,7 @@ from dataclasses import replace
 
 import pytest
 from confluent_kafka import TopicPartition
+from msgspec import structs
 
 from deploy.checkpoint.join_checkpoint import Checkpoint
 from deploy.jobfile.load import load_job
@@ -58,7 +59,7 @@ def killed(kafka, content, tmp_path, admin):
     state = state_after(job.spec, done, job.facts_folders)
     end = (DONE + MORE) // 2
     buckets = {
-        n: replace(
+        n: structs.replace(
             bucket,
             left={p: r.to(end) for p, r in bucket.left.items()},
             right={p: r.to(end) for p, r in bucket.right.items()},

@@ -49,7 +49,7 @@ def end_offsets(left: int = 10, right: int = 10, high: int | None = None) -> End
     return EndOffsets(NOW, {0: Ends(0, left, left)}, {0: Ends(0, right, right if high is None else high)})
 
 
-def standing(spec: JoinSpec, seen: EndOffsets, next_ms: int | None = None, **known: int) -> EventTimeLag:
+def lag_of(spec: JoinSpec, seen: EndOffsets, next_ms: int | None = None, **known: int) -> EventTimeLag:
     found = facts(**{"left_ms": 500, "right_ms": 600, **known})
     return of_join(spec, planned(bucket(0)), {0: found}, seen, {} if next_ms is None else {0: next_ms})
 
@@ -70,7 +70,7 @@ def test_left_waits_for_right_or_for_nothing(
     spec: JoinSpec, seen: EndOffsets, next_ms: int | None, behind_ms: int, cause: str | None
 ) -> None:
     """By the first unread left record: it may go once right is complete beyond its time and `after`."""
-    found = standing(spec, seen, next_ms)
+    found = lag_of(spec, seen, next_ms)
 
     assert (found.behind_ms, found.exact) == (behind_ms, True)
     assert [(held.cause, held.partition) for held in found.held] == ([(cause, "r-0")] if cause else [])

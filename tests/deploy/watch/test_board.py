@@ -23,7 +23,7 @@ from tests.deploy.watch.served import asked, one_of_each, state
 @pytest.fixture
 def board() -> Iterator[Board]:
     """With two jobs that run."""
-    with closing(Board(MetricsAt(port=0), "2 jobs", several=True)) as board:
+    with closing(Board(MetricsAt(port=0), "2 jobs", many_jobs=True)) as board:
         assert board.server.listens.wait(60)
         for name in ("one", "two"):
             shown = board.show(name)

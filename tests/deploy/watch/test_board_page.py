@@ -26,7 +26,7 @@ ROWS = (
 @pytest.mark.slow
 def test_the_list_shows_each_job_and_leads_to_its_page(browser: webdriver.Chrome) -> None:
     """Also of a name that is not one of a path, and without a sideways scroll on a phone."""
-    with closing(Board(MetricsAt(port=0), "2 jobs", several=True)) as board:
+    with closing(Board(MetricsAt(port=0), "2 jobs", many_jobs=True)) as board:
         assert board.server.listens.wait(60)
         for name in ("one", "clicks and views"):
             shown = board.show(name)

@@ -54,8 +54,8 @@ def batch_plans(draw: st.DrawFn):
             watermark_ms=times[1],
             expiry_ms=times[0],
             oldest_ms=draw(st.none() | TIMES),
-            moved_ms=draw(TIMES),
-            outside_ms=draw(st.none() | TIMES),
+            advanced_ms=draw(TIMES),
+            stored_ms=draw(st.none() | TIMES),
             give_up_ms=draw(st.none() | TIMES),
             before_start=draw(st.sampled_from([{}, {"right": 3, "left": 1}])),
         )
@@ -98,7 +98,10 @@ def test_equal_batch_plans_are_equal_texts(batch_plan, chance):
     other = replace(
         batch_plan,
         buckets=shuffled(
-            {n: replace(b, left=shuffled(b.left), right=shuffled(b.right)) for n, b in batch_plan.buckets.items()}
+            {
+                n: structs.replace(b, left=shuffled(b.left), right=shuffled(b.right))
+                for n, b in batch_plan.buckets.items()
+            }
         ),
         topics=shuffled(batch_plan.topics),
         identity=shuffled(batch_plan.identity),
@@ -121,7 +124,7 @@ def test_any_difference_shows_in_the_text(batch_plan):
         return with_bucket(left={**bucket.left, partition: structs.replace(planned, **changes)})
 
     def with_bucket(**changes):
-        return replace(batch_plan, buckets={**batch_plan.buckets, number: replace(bucket, **changes)})
+        return replace(batch_plan, buckets={**batch_plan.buckets, number: structs.replace(bucket, **changes)})
 
     others = [
         replace(batch_plan, number=batch_plan.number + 1),
@@ -129,7 +132,7 @@ def test_any_difference_shows_in_the_text(batch_plan):
         replace(batch_plan, right_bytes=batch_plan.right_bytes + 1),
         with_bucket(expiry_ms=bucket.expiry_ms + 1),
         with_bucket(oldest_ms=401),
-        with_bucket(outside_ms=401),
+        with_bucket(stored_ms=401),
         with_bucket(give_up_ms=401),
         partition_range(end=planned.end + 1),
         partition_range(watermark_ms=planned.watermark_ms + 1),
@@ -205,7 +208,7 @@ BEFORE = Bucket(
     watermark_ms=60,
     expiry_ms=40,
     oldest_ms=41,
-    moved_ms=1_000,
+    advanced_ms=1_000,
     give_up_ms=800,
 )
 FACTS = BucketFacts(
@@ -228,7 +231,7 @@ def test_the_next_batch_plan_begins_from_the_facts():
         watermark_ms=80,
         expiry_ms=60,
         oldest_ms=61,
-        moved_ms=2_000,
+        advanced_ms=2_000,
     )
     assert not after.reads
     assert BEFORE.reads
@@ -236,7 +239,7 @@ def test_the_next_batch_plan_begins_from_the_facts():
 
 def test_a_watermark_that_stays_has_not_moved():
     """What `max_wait` counts from stays."""
-    assert BEFORE.after(replace(FACTS, watermark_ms=60), 2_000, join_spec()).moved_ms == 1_000
+    assert BEFORE.after(replace(FACTS, watermark_ms=60), 2_000, join_spec()).advanced_ms == 1_000
 
 
 def test_a_range_of_which_everything_was_held_back_adds_no_bound():
@@ -273,7 +276,7 @@ def test_the_tickets_of_a_small_batch_share_tasks_where_they_may(batch_plan, mor
         p: structs.replace(partition_range, end=partition_range.end + more)
         for p, partition_range in bucket.left.items()
     }
-    batch_plan = replace(batch_plan, buckets={**batch_plan.buckets, number: replace(bucket, left=left)})
+    batch_plan = replace(batch_plan, buckets={**batch_plan.buckets, number: structs.replace(bucket, left=left)})
     reader = TicketReader(join_spec(), JoinControl(share_tasks=share))
     end, every = (
         batch_plan.to_json(),

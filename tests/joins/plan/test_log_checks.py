@@ -104,7 +104,7 @@ def test_right_records_of_the_window_are_gone():
 
 def test_a_window_that_holds_nothing_needs_nothing():
     """All of right is below the expiry."""
-    state = replace(STATE, buckets={0: replace(STATE.buckets[0], expiry_ms=500)})
+    state = replace(STATE, buckets={0: structs.replace(STATE.buckets[0], expiry_ms=500)})
 
     assert check_ends(SPEC, state, end_offsets(left=(40, 90), right=(50, 90))) == state
 
@@ -220,7 +220,7 @@ def test_a_plan_made_ahead_that_skips_what_is_gone_is_discarded():
     def following(spec, ends):
         checked = check_ends(spec, state, ends)
         bucket = checked.buckets[0]
-        read = replace(bucket, left={0: bucket.left[0].to(90)})
+        read = structs.replace(bucket, left={0: bucket.left[0].to(90)})
         return Planned(replace(checked, number=8, buckets={0: read}), {})
 
     ahead.begin(7, lambda: following(GOES_ON, end_offsets(left=(43, 90))))
@@ -245,7 +245,7 @@ def test_a_plan_made_ahead_that_skips_what_is_gone_is_discarded():
 def test_a_planned_batch_is_whole_while_the_log_holds_its_ranges_and_its_window(ends, whole):
     """It begins where the batch before it ended; whether losses stop the join makes no difference."""
     bucket = STATE.buckets[0]
-    read = replace(bucket, left={0: LEFT.to(80)}, right={0: RIGHT.to(85)})
+    read = structs.replace(bucket, left={0: LEFT.to(80)}, right={0: RIGHT.to(85)})
     listed = end_offsets(**{"left": (0, 90), "right": (0, 90), **ends})
 
     for spec in (SPEC, GOES_ON):

@@ -6,6 +6,7 @@ from dataclasses import replace
 from typing import Any
 
 import pytest
+from msgspec import structs
 
 from datadelay.watermark import Idle
 from joins.plan.available_now import AvailableNow
@@ -91,7 +92,7 @@ def test_a_lookup_join_waits_for_the_feeder() -> None:
     run = Simulation(History(topic("left", [(1_000, b"a")]), right, 1_000), spec)
     end_offsets = list_ends(run.left, run.right, run.clock.now_ms)
     state = run.between()
-    state = replace(state, buckets={n: replace(bucket, right={}) for n, bucket in state.buckets.items()})
+    state = replace(state, buckets={n: structs.replace(bucket, right={}) for n, bucket in state.buckets.items()})
 
     bolt = SyncBolt(spec, {"left": run.left}, StallTimer(0))
     found = bolt.plan_left(state, end_offsets, 500)

@@ -39,9 +39,9 @@ def test_left_waits_for_a_right_that_makes_no_progress():
 def test_left_passes_after_max_wait_and_not_earlier():
     """The reason says that right made no progress."""
     run = stuck()
-    moved_ms = run.state.buckets[0].moved_ms
+    advanced_ms = run.state.buckets[0].advanced_ms
 
-    run.clock.advance(moved_ms + 499 - run.clock.now_ms)
+    run.clock.advance(advanced_ms + 499 - run.clock.now_ms)
     assert not run.admit()
     run.clock.advance(2)
 

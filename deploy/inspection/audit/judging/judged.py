@@ -36,11 +36,11 @@ def _spans(db: AuditTables, scope: AuditScope) -> None:
     ]
     begins = {p: first_right.get(p, s.done) if s.begins is None else s.begins for p, s in scope.right.items()}
     right = [
-        (p, s.begin, s.end, begins[p], s.done, s.over_ms, s.log_start, s.log_end, s.again, s.until)
+        (p, s.begin, s.end, begins[p], s.done, s.expiry_ms, s.log_start, s.log_end, s.again, s.until)
         for p, s in scope.right.items()
     ]
     db.integers("left_spans", "p begin_ end_ done due moved log_start log_end again until", left)
-    db.integers("right_spans", "p begin_ end_ begins done over_ms log_start log_end again until", right)
+    db.integers("right_spans", "p begin_ end_ begins done expiry_ms log_start log_end again until", right)
 
 
 def _first(db: AuditTables, named: str) -> dict[int, int]:
@@ -96,7 +96,7 @@ def _judged_right(db: AuditTables, scope: AuditScope) -> None:
         f"""
         CREATE OR REPLACE TABLE judged_right AS
         SELECT r.pos, r.t, r.kh, r.number, r.late, coalesce(r.dead, d.reason) AS dead, r.vh, r.okh,
-            s.over_ms, (r.pos & {OFFSET}) < s.begins AS unread, r.doubt,
+            s.expiry_ms, (r.pos & {OFFSET}) < s.begins AS unread, r.doubt,
             (r.pos & {OFFSET}) >= s.again AND (r.pos & {OFFSET}) < s.until AS twice
         FROM rights r JOIN right_spans s ON s.p = r.pos >> {SHIFT} LEFT JOIN inside_rights i ON i.p = s.p
             LEFT JOIN dead_then d ON NOT d.is_left AND d.pos = r.pos AND r.number IN ({BEFORE}, {UNREAD})

@@ -43,7 +43,7 @@ class RightSpan:
     begin, end   what was read of it
     begins       where the run began; None: at the first record that a row or copy names
     done         where the run goes on
-    over_ms      records below it have expired
+    expiry_ms    records below it have expired
     log_start, log_end, again, until   as in `LeftSpan`
     """
 
@@ -51,7 +51,7 @@ class RightSpan:
     end: int
     begins: int | None = 0
     done: int = 0
-    over_ms: int = -LATEST_MS
+    expiry_ms: int = -LATEST_MS
     log_start: int = 0
     log_end: int = 0
     again: int = 0

@@ -193,7 +193,7 @@ def _unjoined(db: AuditTables, scope: AuditScope) -> None:
         f"""
         CREATE OR REPLACE TABLE ended_right AS
         SELECT r.*, j.pos IS NOT NULL AS joined, coalesce(j.by_this, false) AS by_this,
-            (r.kh IS NULL OR r.t < r.over_ms) AND r.dead IS NULL AND d.pos IS NULL AS ended
+            (r.kh IS NULL OR r.t < r.expiry_ms) AND r.dead IS NULL AND d.pos IS NULL AS ended
         FROM judged_right r LEFT JOIN joined_right j ON j.pos = r.pos LEFT JOIN (
             SELECT DISTINCT pos FROM copies
             WHERE role = 'dead_letter' AND NOT is_left AND reason IN {UNWRITABLE}) d ON d.pos = r.pos

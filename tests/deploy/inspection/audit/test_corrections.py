@@ -17,7 +17,7 @@ from datadelay.watermark import Idle
 from deploy.inspection.audit.corrections import corrected_rows, corrections_of, with_corrects, withdrawals
 from deploy.inspection.audit.judging.corrected import correct
 from deploy.inspection.audit.records import spot_of
-from deploy.inspection.audit.written import standing_of
+from deploy.inspection.audit.written import earlier_of
 from joins.read.parse import parse
 from joins.rows.frames import RECORD
 from joins.spec import JoinPath, JoinType, Policy
@@ -49,13 +49,13 @@ from tests.support.simulatedtable import play
 Record = dict[str, Any]
 
 
-def corrections(run: Any, standing: Sequence[Record] = (), number: int = 1, known: int | None = None) -> list[Record]:
+def corrections(run: Any, earlier: Sequence[Record] = (), number: int = 1, known: int | None = None) -> list[Record]:
     """The records that a run of the command writes, given those of earlier runs. Read and written in memory."""
     with Audited([run], known).judged() as (db, scope, _):
-        batch = pa.RecordBatch.from_pylist([{**one, "offset": at} for at, one in enumerate(standing)], schema=SCHEMA)
-        db.run("CREATE TABLE standing (spot BIGINT, lpos BIGINT, rpos BIGINT, withdrawn BOOLEAN, run BIGINT)")
-        if standing:
-            db.insert("standing", standing_of(batch))
+        batch = pa.RecordBatch.from_pylist([{**one, "offset": at} for at, one in enumerate(earlier)], schema=SCHEMA)
+        db.run("CREATE TABLE earlier (spot BIGINT, lpos BIGINT, rpos BIGINT, withdrawn BOOLEAN, run BIGINT)")
+        if earlier:
+            db.insert("earlier", earlier_of(batch))
         correct(db, scope)
         found = [pl.DataFrame(pl.from_arrow(one)) for one in db.batches("FROM corrections ORDER BY ALL")]
     if not found:
@@ -70,7 +70,7 @@ def corrections(run: Any, standing: Sequence[Record] = (), number: int = 1, know
         return pl.concat(parts[1:] or parts)
 
     def key_and_time(row: dict[str, Any]) -> dict[str, Any]:
-        of = (standing if row["corrected"] else run.written.topics["rows"])[row["spot"]]
+        of = (earlier if row["corrected"] else run.written.topics["rows"])[row["spot"]]
         return {**row, "key": of["key"], "time": of["timestamp"]}
 
     some = with_corrects(pl.concat(found))
@@ -200,10 +200,10 @@ def test_a_right_record_that_a_killed_run_has_freed_gets_its_row_back():
     match = next(row for row in rows if row.outcome == "matched")
     alone = next(row for row in rows if row.outcome == "unjoined" and row.reason == "expired")
     left = match.order[0]
-    standing = [correction(left, alone.right), correction(None, alone.right, withdrawn=True)]
-    standing.append(correction(left, match.right, 2))
+    earlier = [correction(left, alone.right), correction(None, alone.right, withdrawn=True)]
+    earlier.append(correction(left, match.right, 2))
 
-    (made,) = corrections(run, standing, 3)
+    (made,) = corrections(run, earlier, 3)
 
     assert identity(run.spec, made) == ("-", f"{alone.right_partition}:{alone.right_offset}")
     assert made["value"] is not None
@@ -235,9 +235,9 @@ def outdated(draw: st.DrawFn, spec: Any, truth: Sequence[Result]) -> list[Record
 def test_whatever_corrections_stand_the_output_becomes_brute_force(data):
     """A killed run leaves any of its corrections, and those of earlier runs were made when less was known."""
     run, history = data.draw(joins(st.one_of(advancing, advancing.map(lambda spec: changed(spec, type=JoinType.FULL)))))
-    standing = data.draw(outdated(run.spec, brute_force(run, history)))
+    earlier = data.draw(outdated(run.spec, brute_force(run, history)))
 
-    after = [*standing, *corrections(run, standing, 2)]
+    after = [*earlier, *corrections(run, earlier, 2)]
 
     assert applied(run, after) == brute_force(run, history)
     assert corrections(run, after, 3) == []

@@ -24,7 +24,7 @@ class WithoutRight(Audited):
     def _add(self, simulation, number, tables, left, right):
         super()._add(simulation, number, tables, left, right)
         for p, span in [*right.items()]:
-            right[p] = RightSpan(self.first, span.end, 0, span.done, span.over_ms, self.first, span.log_end)
+            right[p] = RightSpan(self.first, span.end, 0, span.done, span.expiry_ms, self.first, span.log_end)
         tables["rights"] = [table.filter(_offsets(table, self.first)) for table in tables["rights"]]
 
 
@@ -78,7 +78,8 @@ def test_left_records_of_before_a_move_are_of_no_known_batch():
 
 def _from(buckets, offset):
     return {
-        n: replace(b, left={p: structs.replace(r, start=offset) for p, r in b.left.items()}) for n, b in buckets.items()
+        n: structs.replace(b, left={p: structs.replace(r, start=offset) for p, r in b.left.items()})
+        for n, b in buckets.items()
     }
 
 

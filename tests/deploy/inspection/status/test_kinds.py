@@ -57,7 +57,7 @@ def test_a_deduplicator_has_no_event_times(kafka: dict[str, str], topic_factory:
     assert row.batch is not None
     assert row.batch.number == 1
     assert abs((row.batch.at_ms or 0) - wall_ms()) < 600_000
-    assert (row.standing.behind_ms, row.standing.held) == (None, ())
+    assert (row.event_time_lag.behind_ms, row.event_time_lag.held) == (None, ())
 
 
 def test_a_feeder_is_behind_by_what_it_has_not_stored(
@@ -74,7 +74,7 @@ def test_a_feeder_is_behind_by_what_it_has_not_stored(
     (row,) = look_at_all([path])
 
     assert (row.problem, row.lag) == ("", {"right": 1})
-    assert 60_000 <= (row.standing.behind_ms or 0) < 90_000
+    assert 60_000 <= (row.event_time_lag.behind_ms or 0) < 90_000
 
 
 def test_a_lookup_join_waits_for_its_store_and_has_a_row_for_its_unjoined_records(
@@ -106,8 +106,8 @@ def test_a_lookup_join_waits_for_its_store_and_has_a_row_for_its_unjoined_record
 
     (row,) = look_at_all([path])
 
-    assert (row.problem, row.lag, row.standing.exact) == ("", {"left": 1}, False)
-    assert [held.cause for held in row.standing.held] == ["data delay"]
+    assert (row.problem, row.lag, row.event_time_lag.exact) == ("", {"left": 1}, False)
+    assert [held.cause for held in row.event_time_lag.held] == ["data delay"]
     save(job.checkpoint, Verdicts("g", "j", {}, 0, {0: 1}, {0: 4}, (Snapshot({}, {}),)))
     _, more = look_at_all([path])
     assert (more.name, more.problem, more.lag) == ("l.unjoined", "", {"right": 2})

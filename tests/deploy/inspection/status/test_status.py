@@ -76,7 +76,7 @@ def test_a_join_from_its_first_batch_to_after_its_end(
         wait_until(lambda: (seen(path).lag or {}).get("left") == 0, lambda: f"caught up: {seen(path)}")
         wait_until(lambda: seen(path).state is State.RUNNING, lambda: f"its record says so: {seen(path)}")
         row = seen(path)
-        assert (row.standing.behind_ms, row.standing.held) == (0, ())
+        assert (row.event_time_lag.behind_ms, row.event_time_lag.held) == (0, ())
         assert row.lock.holder is not None
         assert row.lock.holder.process == str(os.getpid())
         assert row.exit_code() is ExitCode.DONE
@@ -88,10 +88,10 @@ def test_a_join_from_its_first_batch_to_after_its_end(
     assert (row.state, row.exit_code()) == (State.STOPPED, ExitCode.NOT_RUNNING)
     assert row.lag is not None
     assert row.lag["left"] >= 30
-    assert row.standing.behind_ms is not None
-    assert row.standing.watermark_ms is not None
-    assert row.standing.watermark_ms["left"] <= now + 60_000
-    assert {(held.partition, held.cause) for held in row.standing.held} == {
+    assert row.event_time_lag.behind_ms is not None
+    assert row.event_time_lag.watermark_ms is not None
+    assert row.event_time_lag.watermark_ms["left"] <= now + 60_000
+    assert {(held.partition, held.cause) for held in row.event_time_lag.held} == {
         (f"{content['right']['topic']}-0", "idle hold")
     }
     code, printed = status(path)

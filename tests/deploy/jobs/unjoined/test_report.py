@@ -50,7 +50,7 @@ def test_machines_get_all_of_it(report: SliceReport) -> None:
         "event": "slice",
         "number": 4,
         "seconds": 0.5,
-        "over_ms": 3_000,
+        "expiry_ms": 3_000,
         "read": 20,
         "joined": 12,
         "before_start": 0,

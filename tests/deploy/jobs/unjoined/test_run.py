@@ -179,15 +179,15 @@ def test_each_right_record_gets_one_verdict_beside_a_join_and_after_a_kill(kafka
 
 @pytest.fixture
 def by_hand(kafka, job, tmp_path):
-    """`by_hand(over_ms)`: right records below the time can no longer match; each call adds a batch."""
+    """`by_hand(expiry_ms)`: right records below the time can no longer match; each call adds a batch."""
     numbers = iter(range(100))
     left = BrokerLog(job.spec.left.topic, kafka)
     identity = {"left": (left.topic_id(), 2)}
     left.close()
 
-    def commit(over_ms):
+    def commit(expiry_ms):
         number = next(numbers)
-        buckets = {p: Bucket(p, {p: PartitionRange.starting_at(0)}, {}, expiry_ms=over_ms) for p in (0, 1)}
+        buckets = {p: Bucket(p, {p: PartitionRange.starting_at(0)}, {}, expiry_ms=expiry_ms) for p in (0, 1)}
         batch_plan = BatchPlan("join-1", number, NOW_MS, 0, 1, job.spec.identity(), identity, buckets)
         for folder in ("offsets", "commits"):
             (tmp_path / "checkpoint" / folder).mkdir(parents=True, exist_ok=True)
@@ -308,7 +308,7 @@ def test_nothing_that_is_over_starts_no_spark(job, by_hand):
     assert ran(replace(job, json_log=True), out=events) == ExitCode.DONE
     assert out.getvalue() == ""
     event = json.loads(events.getvalue())
-    assert (event["event"], event["over_ms"], event["level"]) == ("nothing", None, "info")
+    assert (event["event"], event["expiry_ms"], event["level"]) == ("nothing", None, "info")
 
 
 def test_missing_topics_are_reported_as_by_run(job, caplog):

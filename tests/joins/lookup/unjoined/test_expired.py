@@ -271,7 +271,7 @@ def test_snapshots_stay_few_and_old_ones_go():
 def test_a_slice_is_whole_while_the_log_holds_its_right_records(choice, start, whole):
     """Whether losses stop it makes no difference; where right was truncated, it stops."""
     spec = join_spec(on_data_loss=choice)
-    under_way = RightSlice(over_ms=1, ceiling_ms=1, right={0: Share(3, 8, 2)}, output={})
+    under_way = RightSlice(expiry_ms=1, ceiling_ms=1, right={0: Share(3, 8, 2)}, output={})
     state = Verdicts("g", "j", {}, 0, {0: 3}, {0: 1}, (), under_way)
 
     assert slice_is_whole(spec, state, {0: Ends(start, 9, 9)}) == whole

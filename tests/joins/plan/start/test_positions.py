@@ -173,7 +173,7 @@ def test_the_state_before_the_first_batch():
     assert (state.number, state.listed_ms, state.skipped) == (0, 10_000, {})
     assert state.topics == {"left": ("l", 1), "right": ("r", 1)}
     assert not state.buckets[0].reads
-    assert state.buckets[0].moved_ms == 10_000
+    assert state.buckets[0].advanced_ms == 10_000
     state.check_belongs_to(join_spec())
     assert state.generation != other.generation
 

@@ -1,4 +1,4 @@
-"""Ranges and expected facts are hints: plans made ahead, and facts that are read again."""
+"""Ranges and expected facts are estimates: plans made ahead, and facts that are read again."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def test_left_that_the_hint_reads_too_far_is_held_back_by_its_records():
     run.admit()
     state = run.state
     bucket = state.buckets[0]
-    wrong = replace(bucket, left={0: bucket.left[0].to(40)})
+    wrong = structs.replace(bucket, left={0: bucket.left[0].to(40)})
 
     run.state = replace(state, buckets={0: wrong})
     rows = [row["left_offset"] for frame in run.retry() for row in frame.iter_rows(named=True)]
@@ -71,12 +71,12 @@ def test_a_plan_made_ahead_is_set_on_what_the_batch_before_has_really_left():
 
     rebased = ahead.rebased(run.between())
 
-    (bucket,), (state,), (hint,) = (
+    (bucket,), (state,), (estimate,) = (
         plan.buckets.values() for plan in (rebased.batch_plan, run.between(), ahead.batch_plan)
     )
     for side in SIDES:
         now, known = bucket.side(side)[0], state.side(side)[0]
-        assert now == structs.replace(known, end=max(hint.side(side)[0].end, known.start), claim_ms=now.claim_ms)
+        assert now == structs.replace(known, end=max(estimate.side(side)[0].end, known.start), claim_ms=now.claim_ms)
     assert (bucket.watermark_ms, bucket.expiry_ms, bucket.oldest_ms) == (
         state.watermark_ms,
         state.expiry_ms,
