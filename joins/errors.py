@@ -104,7 +104,7 @@ NO_RETRY_HELPS = (
 driver (`teacup.spark.jvm_errors`), an earlier one to the next (`joins.items`, `joins.window.shuffle.pieces`)."""
 
 REMEDY = "start a new checkpoint at a time (`start: TIME`) with `teacup run --take-over`"
-"""Two steps, because the old checkpoint's receipts in the output keep another one out."""
+"""Two steps, because receipts in the output refuse another checkpoint than the old one."""
 WAY_OUT = (
     "With `on_data_loss: continue` the next `teacup run` plans it again from what is left, if no row of it is in the "
     f"output. Otherwise {REMEDY}: rows from that time on are then written again"

@@ -24,7 +24,7 @@ record:
     outdone          the policy prefers the one in the row anyway
     not_in_window    otherwise: it would have been in the row, so it was not in the window when the left record went
     unknown          there is no row to tell
-    contradicts_row  by all that is known it should be in the row, but is not
+    contradicts_row  it should be in the row, and is not
 
 In a lookup join right is read from a store, not by batches: its records have `BatchSpan()`, unless the data delay
 proves that they were stored (`THERE`).

@@ -4,17 +4,17 @@ A side with a schema (`Side.value_schema`, Spark's DDL) has its value parsed by 
 however many fields are used, where the row is in the JVM anyway: for `output.select`, and for programs.
 
     left, right                    structs of the schema; null where the row has no record, or its value is null
-    left_mismatch, right_mismatch  whether the value is not of the schema: no object, or a field of another type
+    left_mismatch, right_mismatch  whether the value does not fit the schema: not an object, or a field of another type
 
 With the schema "registry" the fields are those of the newest schema of the topic's values (`TOPIC-value`) when the
 query starts; a record of an older one lacks some of them.
 
 A field that is missing, or of another type, is null; the others keep their values. Any value becomes text where the
 schema says STRING; a text becomes a number only where it says DECIMAL, and a time or date only in ISO 8601, with its
-date; one without a zone is of the side's `time_zone`, or else of the session's. A number where the schema says
+date; without a zone, in that of the side (`time_zone`), or else of the session. A number where the schema says
 TIMESTAMP counts seconds, as in Spark. Outside the years 1 to 9999 there is no time and no date. A number beyond FLOAT
 or DOUBLE does not fit. An array or a map with a value that does not fit is null as a whole. A null value is no
-mismatch, and neither is a missing field. Of a field that is there twice the last one counts.
+mismatch, nor is a missing field. If a field occurs twice, the last one counts.
 """
 
 from __future__ import annotations
@@ -50,13 +50,13 @@ _OPTIONS = {
 }
 _TIMES = "_times"
 _LONG = r'"-?[0-9]{14,}"(?!:)'
-"""Matches JSON with a text of so many digits that is no name."""
+"""Matches JSON with a string of so many digits that is not a name."""
 _YEARS = "0001-01-01T00:00:00Z", "+10000-01-01T00:00:00Z"
 _TYPES = {
     "string", "boolean", "short", "integer", "long", "float", "double", "decimal", "date", "timestamp", "timestamp_ntz",
     "binary",
 }  # fmt: skip
-"""The types of single values, as PySpark names them. Spark reads 200 as a TINYINT of -56."""
+"""The scalar types, as PySpark names them. Spark reads 200 as a TINYINT of -56."""
 
 
 class SchemaRefused(SpecError):
@@ -109,7 +109,7 @@ def _with_fields(spec: JoinSpec, kinds: Mapping[str, StructType], rows: DataFram
 
 
 def _fields_in(kind: StructType, inside: str = "") -> Iterator[tuple[str, DataType]]:
-    """Returns the path and type of each field that is no struct, through structs alone."""
+    """Returns the path and type of each field that is not a struct, inside structs only."""
     from pyspark.sql.types import StructType
 
     for field in kind:
@@ -121,7 +121,7 @@ def _fields_in(kind: StructType, inside: str = "") -> Iterator[tuple[str, DataTy
 
 
 def _beyond(value: Column, kind: DataType) -> Column | None:
-    """Returns whether Spark made a value of something that is none of the type; None: it never does."""
+    """Returns whether Spark made a value from something not of the type; None: it never does."""
     from pyspark.sql import functions as f
     from pyspark.sql.types import (
         ArrayType,
@@ -153,7 +153,7 @@ def _beyond(value: Column, kind: DataType) -> Column | None:
 
 
 def _times_of(kind: DataType) -> DataType | None:
-    """Returns the type with its timestamps alone, each as text; None: it has none."""
+    """Returns only the timestamps of the type, each as text; None: it has none."""
     from pyspark.sql.types import ArrayType, MapType, StringType, StructField, StructType, TimestampType
 
     match kind:
@@ -229,7 +229,7 @@ def _schema(side: Side, registry: Mapping[str, str]) -> StructType:
 
 
 def _check(kind: DataType) -> None:
-    """Raises `ValueError` for a type that Spark reads wrongly, or not at all, and for a field that is there twice."""
+    """Raises `ValueError` for a type that Spark reads wrongly, or not at all, and for a duplicate field."""
     from pyspark.sql.types import ArrayType, MapType, StringType, StructType
 
     match kind:

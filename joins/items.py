@@ -135,7 +135,7 @@ _ITEM = _ROW.append(pa.field(ITEM, pa.string()))
 
 
 class _Control(msgspec.Struct, omit_defaults=True, forbid_unknown_fields=True):
-    """What a row that is no row of the join stands for."""
+    """What a row stands for that is not a row of the join."""
 
     begin: Begin | None = None
     end: End[BucketSummary] | None = None

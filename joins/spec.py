@@ -57,7 +57,7 @@ Offsets = Annotated[
 ]
 Tombstones = Literal["skip", "dead_letter", "delete"]
 REGISTRY = "registry"
-"""As the schema of a side: the newest of its topic in the schema registry."""
+"""As a side's schema: the newest one of its topic in the schema registry."""
 OnMismatch = Literal["dead_letter"]
 OnDataLoss = Literal["stop", "continue"]
 Outliers = Annotated[int, Between("a whole number of records, 0 to 1000", least=0, most=1_000)]
@@ -107,7 +107,7 @@ class Policy(StrEnum):
 
 
 class JoinType(StrEnum):
-    """Which rows are written. The join makes all of them, so a right record counts as joined by each."""
+    """Which rows are written. A right record counts as joined even if its row is left out."""
 
     LEFT = "left"  # each left record, matched or not
     INNER = "inner"  # matched ones only
@@ -445,7 +445,7 @@ IDENTITY = (
 )
 """The values that decide the rows of a join; its checkpoint is bound to them."""
 OF_RIGHT = {name: f"right.{name}" for name in ("before_ms", "after_ms", "policy", "type")}
-"""Where those are that are named differently from where they are."""
+"""Where values are whose name is not their place."""
 IDENTITY_IF_SET = {
     **dict.fromkeys(
         (
@@ -460,7 +460,7 @@ IDENTITY_IF_SET = {
     ),
     "type": JoinType.LEFT,
 }
-"""The same, for values that are left out if they are these defaults."""
+"""More values, each left out if it equals this default."""
 
 
 BUCKETS = 8
@@ -482,7 +482,7 @@ class JoinSpec(DurationArgs, BothSides[Side]):
                      has to hold there
     complete         under `availableNow`: no record follows those that are there when a run begins, on either side.
                      What is read to its end is finished, whatever `idle` and the clock say
-    idle, producer_delay_ms  about each topic that the join reads; about a stored right, the collector has them
+    idle, producer_delay_ms  for each topic that the join reads; for a stored right, the collector has them
     on_data_loss     "stop", or "continue" with what is left of the log and count the loss
     path             how records reach the task that joins them; None: direct if the topics are partitioned alike
     buckets          among how many tasks a large batch is divided; None: one per partition, at most `BUCKETS` and, on
@@ -530,7 +530,9 @@ class JoinSpec(DurationArgs, BothSides[Side]):
         if self.left.tombstones == "delete":
             raise SpecError("left.tombstones: 'delete' is for right; give 'skip' or 'dead_letter'")
         if self.complete and self.right.source.is_stored:
-            raise SpecError("complete: how far right is stored, the Data Delay API says: it is for the in-memory join")
+            raise SpecError(
+                "complete: not supported for a lookup join, where the Data Delay API says how far right is stored"
+            )
         check_registry(self.registry, self.left, self.right)
         parts = [len(side.key_of.parts) for side in (self.left, self.right)]
         if parts[0] != parts[1]:

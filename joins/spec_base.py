@@ -34,7 +34,7 @@ class DurationArgs:
     """A spec whose durations may be given as texts. Its `__post_init__` first calls `take_texts`."""
 
     def __new__(cls, *_: object, **given: object) -> Self:
-        """Raises `SpecError` if a duration is given twice. Later, a number cannot be told from a default."""
+        """Raises `SpecError` if a duration is given twice. Later, a given number looks like a default."""
         for text, number in _durations(cls):
             if given.get(text) is not None and number in given:
                 raise SpecError(

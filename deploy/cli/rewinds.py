@@ -131,7 +131,7 @@ def _in_place(job: JoinJob, asked: RewindRequest) -> Iterator[str]:
     elif not asked.undo:
         yield "  rows             all from there on are written again, also those that are in the output"
         if done.before:
-            but = f"but {done.before} left records of before that time keep theirs: their batch was killed"
+            but = f"but {done.before} left records from before that time keep theirs: their batch was killed"
             yield f"                   {but}"
     for lost in done.lost:
         yield f"  lost             {lost}"

@@ -40,10 +40,10 @@ log = logging.getLogger("teacup.deploy.jobs.replan")
 
 
 def forget_lost_plan(job: JoinJob, planned: BatchPlan) -> bool:
-    """Removes the last plan if it should be made again; returns whether it was removed.
+    """Removes the last plan if its batch should be planned again; returns whether it was removed.
 
-    The first batch of a checkpoint stays, as no earlier batch says where to go on. So does one whose predecessor's
-    facts are lost, as only the plan says where that one ended.
+    The plan of a checkpoint's first batch stays, because no earlier batch says where to continue. So does a plan whose
+    predecessor's facts are lost, because only the plan says where that batch ended.
 
     Raises `DataLoss` for a truncated topic, `CheckpointUnreadable`, `KafkaIOError`.
     """

@@ -35,7 +35,7 @@ def out_of_order(side: str, of: Side, seen_ms: int, late: int, also: str) -> Ite
         f"late records: {late}. "
     )
     if is_wrong(seen_ms, of.disorder_ms):
-        text += f"So far off, a time is probably wrong: check {side}.time, {side}.time_unit, and what writes it"
+        text += f"So far off, a time is probably wrong: check {side}.time, {side}.time_unit, and the producer"
     else:
         text += f"Raise {side}.disorder to {_enough(seen_ms)}{also}"
     yield Concern(f"{side}.disorder", seen_ms, text)

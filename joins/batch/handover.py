@@ -1,11 +1,11 @@
-"""A new checkpoint of a join that goes on after another one: as a changed join, or back in time. Pure.
+"""A new checkpoint of a join that continues after another one: as a changed join, or back in time. Pure.
 
-Left goes on at the first record that no batch of the other checkpoint has delivered; right is read from as far back as
-those left records need. So the interval, the disorder, the policy, the keys, the path and the number of buckets may
+Left continues at the first record that no batch of the other checkpoint has delivered; right is read from as far back
+as those left records need. So the interval, the disorder, the policy, the keys, the path and the number of buckets may
 differ: only left's topic must be the same.
 
     of(...)   from the state after the other checkpoint's last batch
-    Rewound   left goes on further back: the join was rewound
+    Rewound   left continues further back: the join was rewound
     apply     the join, starting there
 """
 
@@ -25,12 +25,12 @@ FORMAT = 2
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Rewound:
-    """How a join came to go on elsewhere than where its last batch ended (`deploy.jobs.rewind`).
+    """Why a join continues elsewhere than where its last batch ended (`deploy.jobs.rewind`).
 
-    to_ms        the time that it was set back to; None: a rewind was undone
-    after        the folder of the checkpoint whose last batch it goes on after; 0: the checkpoint itself
+    to_ms        the time that it was rewound to; None: a rewind was undone
+    after        the folder of the checkpoint after whose last batch it continues; 0: the checkpoint itself
     before       the folder that an undo goes back to; None: there is nothing to undo
-    completed    whether that last batch was
+    completed    whether that last batch was completed
     receipts     by bucket, what the output's receipts said then: nobody may have written since
     kept         by left partition, the left records whose rows stay as they are (`deploy.output.kept`); None: all rows
                  are written again
@@ -46,7 +46,7 @@ class Rewound:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Handover:
-    """Holds what a new checkpoint knows of the one that it goes on after.
+    """Holds what a new checkpoint knows of the one that it continues.
 
     checkpoint           the other checkpoint's folder
     generation, number   its generation, and the number of its last batch
@@ -54,7 +54,7 @@ class Handover:
     name, output         the name and output topic of its job; those of the new job are the same
     topic, topic_id      its left topic
     left                 the next offset of each left partition
-    rewound              the rewind that made it; None: the job goes on where the other checkpoint ended
+    rewound              the rewind that made it; None: the job continues where the other checkpoint ended
     kept                 rows that the other job would not have written either, as in `Rewound`
     """
 
@@ -77,7 +77,7 @@ class Handover:
 
     @property
     def generations(self) -> tuple[str, ...]:
-        """Those that have written to the output before the new checkpoint, as far as is known, in their order."""
+        """The generations that wrote to the output before the new checkpoint, as far as is known, in order."""
         return (*self.earlier, self.generation)
 
     @classmethod
@@ -124,7 +124,7 @@ class Handover:
         """Reads what `to_json` wrote. Raises `SpecChanged` for the format of another version."""
         if data.get("format") != FORMAT:
             raise SpecChanged(
-                f"what `teacup move` or `teacup rewind` has noted has format {data.get('format')!r}, this version "
+                f"the handover of `teacup move` or `teacup rewind` has format {data.get('format')!r}, this version "
                 f"reads {FORMAT}: continue with the version that wrote it, or repeat the command"
             )
         return of_plain(cls, data)
@@ -133,7 +133,7 @@ class Handover:
 def _check_same(key: str, was: str, now: str) -> None:
     if was != now:
         raise SpecChanged(
-            f"{key}: the checkpoint to go on after is of {was!r}, and this job has {now!r}: a join moves with its "
+            f"{key}: the checkpoint to continue has {was!r}, and this job has {now!r}: a join moves with its "
             "name, its left topic and its output topic. Put the old value back, or give a new checkpoint and a `start`"
         )
 

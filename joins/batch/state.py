@@ -200,7 +200,7 @@ class BatchPlan:
 
     @property
     def expiry_ms(self) -> int:
-        """Returns its smallest expiry. No left record that it or a later plan reads is below that, but late ones."""
+        """Returns its smallest expiry. It and later plans read no left record below that, except late ones."""
         return min((bucket.expiry_ms for bucket in self.buckets.values()), default=UNKNOWN)
 
     @property

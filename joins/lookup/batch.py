@@ -37,7 +37,7 @@ AHEAD = 1
 
 
 WANTED = pl.DataFrame(schema={"key": pl.Binary, "time": pl.Int64})
-"""Unique keys without null, each with a time: right is wanted as it was then."""
+"""Unique keys without null, each with a time: right as it was then is wanted."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +46,7 @@ class StoredRight:
 
     right         the live records (`frames.RECORD`); some below `retained_from_ms` may be gone
     latest_only   the store keeps only the newest record of each key
-    deleted, unknown   of versions: the keys and times at which a key was deleted, and those of which that is not known
+    deleted, unknown   versions: keys and times (`WANTED`) with the key deleted, and those for which it is not known
     """
 
     right: pl.DataFrame
@@ -85,7 +85,7 @@ class StoreProvider(Provider):
         self._under_way: deque[tuple[pl.DataFrame, pl.Series, Callable[[], StoredRight]]] = deque()
 
     def ask(self, taken: ParsedBatch) -> Iterator[Offer]:
-        """Begins a look-up once enough records wait for it; offers what the one before it has found."""
+        """Begins a look-up once enough records wait for it; offers what the previous one found."""
         self._waiting.append(taken)
         records = sum(len(parsed.records) for parsed in self._waiting)
         size = sum(parsed.records.estimated_size() for parsed in self._waiting)
@@ -157,7 +157,7 @@ def _among(spec: JoinSpec, left: pl.DataFrame, pairs: pl.DataFrame) -> pl.Series
 
 
 def _replaced(spec: JoinSpec, left: pl.DataFrame, stored: StoredRight) -> pl.Series:
-    """Returns for each left record whether a right record too new for it may have replaced one that it would match."""
+    """Returns for each left record whether a newer right record may have replaced one that it would match."""
     if not stored.latest_only:
         return pl.repeat(False, len(left), dtype=pl.Boolean, eager=True)
     newest = stored.right.group_by("key").agg(newest=pl.col("time").max())

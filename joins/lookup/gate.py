@@ -9,7 +9,7 @@ means for left:
     from the past        By the clocks of both APIs: ours is wrong (`clock_ahead`), so nothing is planned by it.
     another generation   Of the feeder or of the store: what was known no longer holds; left stops completely.
 
-A verdict that holds left says why and since when, in words for people.
+A verdict that holds left says why, and since when.
 """
 
 from __future__ import annotations

@@ -53,7 +53,7 @@ def lookup_stage(spec: JoinSpec, windows: Path | None = None, copies: None = Non
     """Returns the stage that turns tickets into items.
 
     windows   the folder on each machine for the facts of batches; None: the user's own
-    copies    of windows, which this join has not
+    copies    unused: this join has no windows
     """
 
     def items(tickets: Iterable[str]) -> Iterator[Item[BucketSummary]]:

@@ -4,8 +4,8 @@ A plan says how far to read; the task that reads the records finds which of them
 search of the log may be wrong: then a batch only reads too little or too much. Everything worth reading is read in the
 end, because every planned range makes at least one more record known.
 
-Where there is little to read, all of it is read: looking for where to stop would take longer. Of each side one
-partition is looked at nevertheless, as most records are ahead of a clock that is behind.
+Where there is little to read, all of it is read: searching for where to stop would take longer. One partition of each
+side is still looked at: if the clock is behind, most records are ahead of it.
 
 Where both sides together have more to read than the batch's share of records, right is read up to a target time H, and
 left as far as that lets it go. H is searched for (`TargetSearch`): the largest target that keeps within the share.
@@ -29,7 +29,7 @@ from teacup.base.times import LATEST_MS
 SHARE_MET = 0.6  # the search ends at a target that fills this fraction of the share
 SEARCH_ROUNDS = 5
 FEW, FEW_OF_A_PARTITION = 4_000, 100
-"""So many records of a bucket are read and parsed sooner than the brokers say where times begin in its partitions."""
+"""Reading and parsing this many records is faster than asking the brokers where times begin."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,7 +104,7 @@ class BucketPlanner:
         return 0 < unread <= min(few, self.share) and follows and spec.right.max_wait_ms is None and not spec.complete
 
     def _read_all(self, left: Readable, right: Readable) -> Asking[BucketPlan]:
-        """Plans all that is unread, but no left record that is known to wait for more of right than there is."""
+        """Plans everything unread, except left records that are known to wait for right records still to come."""
         bucket = self.bucket
         expected = yield from read_right(right, bucket.right, LATEST_MS, self.share)
         bucket = structs.replace(bucket, right={p: e.partition_range for p, e in expected.items()})

@@ -28,7 +28,7 @@ def check_topics(spec: JoinSpec, state: BatchPlan, topics: Mapping[str, tuple[st
         if count != known_count and not (count > known_count and may_grow(spec, topics)):
             raise DataLoss(
                 f"{side} topic {name!r} had {known_count} partitions, now {count}: keys belong elsewhere than before; "
-                f"let a new checkpoint go on where this one ended (`teacup move`), or {REMEDY}"
+                f"let a new checkpoint continue where this one ended (`teacup move`), or {REMEDY}"
             )
 
 
@@ -93,7 +93,7 @@ def _with_new_buckets(spec: JoinSpec, state: BatchPlan, topics: Mapping[str, tup
 
 
 def different_counts(spec: JoinSpec, left: int, right: int) -> str | None:
-    """Says how many partitions the topics have, if they differ."""
+    """Says how many partitions the topics have, if the numbers differ."""
     if left == right:
         return None
     return f"left topic {spec.left.topic!r} has {left} partitions, right topic {spec.right.topic!r} has {right}"

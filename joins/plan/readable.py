@@ -132,7 +132,7 @@ class Readable:
     """What can be read of one side, by partition.
 
     ends        the last stable offsets
-    newest      about the time of the newest record below the end, None if there is none; of those that were looked at
+    newest      of the partitions looked at: about the time of the newest record below the end; None: there is none
     claims      what the clock says about records after the end
     look_ahead  how many offsets are read beyond the record that is searched for
     """

@@ -2,9 +2,9 @@
 
     latestOffset   the next batch plan after `start`; `start` itself when there is nothing to do. What left waits for is
                    logged once it lasts longer than usual (`joins.plan.wait_reasons`)
-    tasks          one ticket per bucket, as a batch plan says from where to where it reads. A small batch is one Spark
-                   task: handing one to a worker costs more than joining a few hundred records, and a worker that has
-                   all buckets keeps their windows, consumers and producers at hand
+    tasks          one ticket per bucket. A small batch is one Spark task: handing a task to a worker costs more than
+                   joining a few hundred records, and a worker that has all buckets keeps their windows, consumers and
+                   producers at hand
     commit         the positions of a committed batch go to a consumer group, for lag tools
 
 A batch plan is the offset that Spark logs, so the checkpoint holds everything: positions, partition watermarks, the
@@ -257,7 +257,7 @@ def state_after(spec: JoinSpec, batch_plan: BatchPlan, folders: Iterable[Path | 
 def positions_of(spec: JoinSpec, batch_plan: BatchPlan, facts: Mapping[int, BucketFacts]) -> dict[Spot, int]:
     """Returns where a batch ended, by topic and partition; where it started if its facts are unknown.
 
-    Of one topic on both sides it is the side that is behind that counts.
+    If one topic is on both sides, the side that is behind counts.
     """
     spots: dict[Spot, int] = {}
     for number, bucket in batch_plan.buckets.items():

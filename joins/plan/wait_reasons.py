@@ -210,6 +210,6 @@ def reason(spec: JoinSpec, waits: LeftWaits) -> str:
             return f"{right}: nothing more to read at offset {waits.offset}{next_row}"
         case Cause.DATA_DELAY:
             stored = f"{waits.detail!r} has stored {spec.right.topic!r} only up to {iso(waits.stored_ms or 0)}"
-            return f"{stored}: does the feeder run?"
+            return f"{stored}: is the feeder running?"
         case Cause.DELAY_UNKNOWN:
             return waits.detail

@@ -221,7 +221,7 @@ def from_log(spec: JoinSpec, ticket: Ticket, read: Read, give_back: GiveBack | N
 
 
 class RangesOfSide:
-    """Parses small ranges that follow each other at once: what `parse` costs hardly depends on how many records it has.
+    """Parses small consecutive ranges together: the cost of `parse` hardly depends on the number of records.
 
     of   the ranges by partition, in the order in which they are read
     """
@@ -239,7 +239,7 @@ class RangesOfSide:
         return self._ahead.pop(partition, None) or self.of[partition].parsed(self._spec, self._side, self._read)
 
     def _together(self, partitions: list[int]) -> dict[int, Parsed]:
-        """Reads and parses as many of these ranges as are small together; none if that is only the first."""
+        """Reads and parses as many of these ranges as are small together; none if that is just one."""
         until = np.cumsum([self.of[p].partition_range.records for p in partitions])
         few = partitions[: int(np.searchsorted(until, PIECE_RECORDS, side="right"))]
         read: dict[int, list[pa.RecordBatch]] = {}

@@ -31,7 +31,7 @@ log = sparse("teacup.joins.read.facts_files")
 
 ByBucket = dict[int, tuple[str, BucketFacts]]
 KEPT = 3
-"""How many batches' facts are kept: the last one's, and those of batches that may run at the same time."""
+"""How many batches' facts are kept: of the last batch, and of batches that may run at the same time."""
 _NOT_KEPT = "%s: the facts of batch %d are not kept (%s); they are read again"
 NAME = re.compile(r"\.?facts-(\d+)-[0-9a-f]+\.json(\.[0-9a-f]+)?")
 

@@ -44,7 +44,7 @@ from teacup.kafka.records.where import RecordFilter
 RAW, UNREADABLE = "raw", "unreadable"
 """Extra columns of a batch with decoded values: the original bytes, and why there is no JSON."""
 JSON_KEY = "json_key"
-"""Another one, if the join key is inside Kafka's key: that one as JSON."""
+"""Another one, if the join key is inside Kafka's key: Kafka's key as JSON."""
 
 WHATEVER_ITS_TIME = (TOMBSTONE, WHERE)
 """Reasons of records that take no part, whatever their time."""
@@ -332,10 +332,10 @@ def _inside(side: Side, batch: pa.RecordBatch) -> JsonFields:
 
 
 def _with_times_of_those_before(times: pa.Array, deleted: pa.Array, before_ms: int | None) -> pa.Array:
-    """Gives a record without a value, which has no time of its own, that of the record before it in its partition.
+    """Gives a record without a value, and so without a time, the time of the record before it in its partition.
 
-    Its timestamp is of another clock: by that, a delete could hide the version that follows it. The first one of all
-    has nothing before it to delete.
+    Kafka's timestamp is from another clock: by that, a delete could hide the version that follows it. The partition's
+    first record has nothing before it to delete.
     """
     first = pa.array([before_ms or 0], pa.int64())
     filled = pc.fill_null_forward(pa.concat_arrays([first, times.cast(pa.int64())]))[1:]
@@ -355,7 +355,7 @@ def _with_tombstones(reason: pl.Series | None, batch: pa.RecordBatch) -> pl.Seri
 def _with_where(
     side: Side, where: RecordFilter, reason: pl.Series | None, batch: pa.RecordBatch, fields: JsonFields | None
 ) -> pl.Series | None:
-    """Adds what does not fit; it replaces any other reason, unless the value decides, and cannot be read."""
+    """Adds what does not fit `where`; that replaces any other reason, unless it needs a value that is unreadable."""
     held, readable = (), None
     if fields is not None and where.paths:
         held, readable = fields.others[: len(where.paths)], fields.json

@@ -22,7 +22,7 @@ Newest = dict[tuple[str, int], int]
 """Per side and partition the largest time read, kept by the worker to measure the disorder."""
 
 ENDS_CHARACTERS = 100
-"""A longer text about where partitions ended becomes a digest."""
+"""A longer text about where partitions ended is replaced by a digest."""
 
 
 @dataclass(slots=True)

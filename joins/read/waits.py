@@ -1,7 +1,7 @@
 """A batch's samples for the wait curve (`deploy.watch.hour.wait_curve`). Pure.
 
-Every n-th matched row is sampled. Of right records, and of left records without a match, those of a *share* of the keys
-are sampled: so a left record meets the right one that came too late for it. The more records a batch has, the smaller
+Every n-th matched row is sampled. Right records, and left records without a match, are sampled by key, a *share* of all
+keys: so a left record meets the right one that came too late for it. The more records a batch has, the smaller
 the share, so that samples have about the same size.
 """
 

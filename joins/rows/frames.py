@@ -76,7 +76,7 @@ RECORD = pl.Schema(
         "headers": HEADERS,
     }
 )
-"""One record of either side, in offset order within its partition; `key` is the join key."""
+"""A record of either side, in offset order within its partition; `key` is the join key."""
 
 OWN_KEY = "own_key"
 """An extra column (binary) if a side's join key is not Kafka's key: the record's own key."""

@@ -110,7 +110,7 @@ class CheckpointedStore:
         wanted = {"left": left, "right": right}
         known = self._read_copied()
         if known.is_due(now_ms) and (
-            any(known.missing(side, wanted[side]) for side in wanted) or known.over(_lows(wanted))
+            any(known.missing(side, wanted[side]) for side in wanted) or known.obsolete(_lows(wanted))
         ):
             self._start(self._files.folder, partial(self._copy, known, now_ms, expiry_ms, wanted))
 
@@ -125,11 +125,11 @@ class CheckpointedStore:
             for entry in added:
                 _put(files, self._files.folder / entry.name, f"{root}/{entry.name}")
             self._write_copied(known.after(now_ms, added))
-            over = known.over(_lows(wanted))
-            for entry in over:
+            obsolete = known.obsolete(_lows(wanted))
+            for entry in obsolete:
                 with suppress(FileNotFoundError):
                     files.rm_file(f"{root}/{entry.name}")
-            self._write_copied(known.after(now_ms, added, over))
+            self._write_copied(known.after(now_ms, added, obsolete))
         except Exception as error:  # noqa: BLE001 - each file system has errors of its own
             log.warning(
                 "%s: the window's slices are not copied there (%s: %s): a worker that lacks them reads Kafka instead",

@@ -6,8 +6,8 @@ One batch of one bucket:
     2. Left is read, matched, and goes out.
     3. Right records that no later left record can match expire.
 
-`BatchJoin` does so for all join kinds. Where the right records are that a left one may match, its `Provider` says:
-the window here, or a store (`joins.lookup.batch`).
+`BatchJoin` does so for all join kinds. Its `Provider` finds the right records that a left one may match, in
+the window here or in a store (`joins.lookup.batch`).
 
 `joins.read.batch_reader` decides what is read, and how far left may go. The same ticket and the same window give
 the same rows and the same facts again.

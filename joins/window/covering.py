@@ -7,7 +7,7 @@ fetches the files, and reads from Kafka what came after them. Several batches ar
 
     missing   what lies beyond the copies, up to where the present batch starts
     runs      which pieces become one file
-    over      the copies that no batch needs any longer
+    obsolete  the copies that no batch needs any longer
 """
 
 from __future__ import annotations
@@ -123,13 +123,13 @@ class Copied:
         beyond = {p: (max(start, ends.get(p, 0)), end) for p, (start, end) in wanted.items()}
         return {p: (start, end) for p, (start, end) in beyond.items() if start < end}
 
-    def over(self, below: Mapping[str, Mapping[int, int]]) -> tuple[Entry, ...]:
+    def obsolete(self, below: Mapping[str, Mapping[int, int]]) -> tuple[Entry, ...]:
         """Returns the copies that lie entirely below these offsets, by side and partition."""
         return tuple(entry for entry in self.entries if is_below(entry.covers, below[entry.side]))
 
-    def after(self, now_ms: int, added: Iterable[Entry] = (), over: Iterable[Entry] = ()) -> Copied:
-        """Returns the copies after adding some and removing those that are over."""
-        gone = {entry.name for entry in over}
+    def after(self, now_ms: int, added: Iterable[Entry] = (), obsolete: Iterable[Entry] = ()) -> Copied:
+        """Returns the copies after adding some and removing obsolete ones."""
+        gone = {entry.name for entry in obsolete}
         known = {entry.name: entry for entry in (*self.entries, *added) if entry.name not in gone}
         return Copied(now_ms, tuple(known.values()))
 

@@ -274,8 +274,8 @@ def _pick_one(policy: Policy, slices: Sequence[Slice], probe: Probe, left_rows: 
 
 
 def _that_meet(search: Search, candidates: Candidates, probe: Probe) -> I64:
-    """Returns the picked rows. Where a group holds several keys and another key's record was picked, the search is
-    repeated among the records that have the left record's key."""
+    """Returns the picked rows. If a group holds several keys and another key's record was picked, the search is
+    repeated among the records of the left record's key."""
     picked, slice_ = search(candidates), candidates.slice
     hits = np.flatnonzero(picked != NONE)
     same = probe.meets(slice_, candidates.left[hits], picked[hits])

@@ -135,10 +135,10 @@ class FileStore:
     def forget(self, left_below: Mapping[int, int], right_below: Mapping[int, int]) -> None:
         """Removes what lies below these offsets, files without a head, and unfinished files."""
         below, names = {"left": left_below, "right": right_below}, _listed(self.folder)
-        over = [
+        obsolete = [
             entry.name for entry in self._entries(names, "left", "right") if is_below(entry.covers, below[entry.side])
         ]
-        for name in (*over, *self._left_unfinished(names)):
+        for name in (*obsolete, *self._left_unfinished(names)):
             path = self.folder / name
             try:
                 path.unlink(missing_ok=True)

@@ -1,11 +1,11 @@
 """`teacup audit --corrections TOPIC`: the rows that are different now, as records for a topic of their own.
 
-A correction is a record as the output would have it: key, value, time and headers are made by the code that makes the
-job's rows. One without a value withdraws a row, and says so in a header, as a `select` may give a row no value. The
-number of the batch in the header `teacup` is the time of the run in milliseconds, but above that of all corrections
-that stand: of those of one row (`deploy.inspection.audit.judging.corrected`) the largest counts.
+A correction looks like a row of the output: the same code makes its key, value, time and headers. A correction without
+a value withdraws a row; a header says so, because a `select` may also give a row no value. The batch number in the
+header `teacup` is the time of the run in milliseconds, raised above those of all earlier corrections: of the
+corrections of a row, the one with the largest number counts (`deploy.inspection.audit.judging.corrected`).
 
-Each stands for itself. So a run that is killed has written a part, and the next one writes the rest.
+Corrections do not depend on each other: if a run is killed, the next one writes the rest.
 """
 
 from __future__ import annotations
@@ -58,14 +58,13 @@ SAYS = (
 
 
 def check_whole(found: Plan, *, table: bool) -> None:
-    """Raises `DataLoss` if a topic has lost records without which corrections could be wrong, and `SpecError` if theirs
-    would lose some."""
+    """Raises `DataLoss` if a topic has lost records that corrections need, `SpecError` if theirs would lose some."""
     assert found.corrections is not None
     for topic in (found.output, *(() if table else (found.right,))):
         if topic.cut:
             raise DataLoss(
-                f"{topic.name}: retention has deleted records of the range, or of before it, and without them "
-                "corrections could be wrong. Take a later --from"
+                f"{topic.name}: retention has deleted records in or before the range, and without them "
+                "corrections could be wrong. Use a later --from"
             )
         if topic.compaction is not None:
             raise DataLoss(
@@ -116,7 +115,7 @@ def write_corrections(
 
 
 def with_corrects(some: pl.DataFrame) -> pl.DataFrame:
-    """Adds which row of the output each of these replaces, as text."""
+    """Adds, as text, which row of the output each correction replaces."""
     names = {"left": "lpos", "right": "old"}
     text = pl.concat_str(*(_text(names[side]) for side in names), separator=" ")
     return some.with_columns(corrects=text)
@@ -132,9 +131,11 @@ def _spot(position: str) -> tuple[pl.Expr, pl.Expr]:
 
 
 def corrected_rows(spec: JoinSpec, wanted: pl.DataFrame, read: Read, *, direct: bool) -> pl.DataFrame:
-    """Returns the rows (`joins.rows.frames.ROW`) as the join makes them of all records, with what `wanted` says.
+    """Returns the rows (`joins.rows.frames.ROW`) that the join makes from all records, with what `wanted` adds.
 
-    wanted   of the table `corrections`, with `corrects`. Raises `DataLoss` if records of these are gone
+    wanted   rows of the table `corrections`, with `corrects`
+
+    Raises `DataLoss` if their records are gone.
     """
     of_left = wanted.filter(pl.col("lpos").is_not_null())
     alone = wanted.filter(pl.col("lpos").is_null())
@@ -162,7 +163,7 @@ def corrected_rows(spec: JoinSpec, wanted: pl.DataFrame, read: Read, *, direct: 
     rows = pl.concat(made)
     if len(rows) != len(wanted):
         raise DataLoss(
-            f"{len(wanted) - len(rows)} rows cannot be made again: their records in {spec.left.topic} or "
+            f"{len(wanted) - len(rows)} rows cannot be rebuilt: their records in {spec.left.topic} or "
             f"{spec.right.topic} are gone, or are read differently now. Run it again with a later --from"
         )
     return rows
@@ -190,7 +191,7 @@ def withdrawals(withdrawn: pl.DataFrame, tag: BatchTag) -> Outgoing:
 
 
 class Reader:
-    """Reads single records again.
+    """Reads single records.
 
     written   the output topic (False) and that of the corrections (True)
     """

@@ -44,7 +44,7 @@ class Earlier:
     """The checkpoints before this one.
 
     links    from this one back to the first
-    unlike   settings in which they differ such that they read records differently: then nothing is known of their rows
+    unlike   settings that make them read records differently: nothing is known of their rows then
     """
 
     links: Sequence[Link] = ()

@@ -8,7 +8,7 @@ record:
     doubled           a left record with more rows than it has results, or two copies of one record
     altered           a row or copy that does not say what its records say
     wrong right       a row with another right record than the join's
-    wrong outcome     matched instead of unmatched, or the reverse; a wrong reason; a dead letter that is none
+    wrong outcome     matched instead of unmatched, or the reverse; a wrong reason; a valid record as a dead letter
     wrong side topic  a copy of a record that does not belong there
     foreign           a row or copy about no record at all
 """
@@ -81,7 +81,7 @@ class Findings:
     """Everything that an audit found.
 
     read      how many records were read, by topic role: left, right, rows, copies
-    strict, allowed   left records; untold: those of which neither right nor wrong can be told, for a reason in notes
+    strict, allowed   left records; untold: those that cannot be judged; notes say why
     outcomes  of the left records, as the output has them
     side      by side topic and by side: how many of the checked records have a copy there
     counts    all faults, by kind; faults: some of each kind
@@ -135,7 +135,7 @@ class Findings:
                 yield f"  ... and {count - shown.get(kind, 0):,} more: {kind}"
         if self.corrections is not None:
             by_reason = ", ".join(f"{reason} {count:,}" for reason, count in sorted(self.corrections.items()))
-            yield f"  corrections written: {by_reason or 'none, as none is missing'}"
+            yield f"  corrections written: {by_reason or 'none needed'}"
         for note in self.notes:
             yield f"  note: {note}"
 
@@ -143,7 +143,7 @@ class Findings:
         """Returns in one line what was checked and what was found."""
         untold = f"{self.untold:,} left records cannot be judged" if self.untold else ""
         if self.empty:
-            return untold or "no left record that the job has written: nothing was compared. Are --from and --to right?"
+            return untold or "the job has written no left record of this range. Are --from and --to right?"
         of = f" of a sample of {self.sample:g} %" if self.sample is not None else ""
         found = ", ".join(f"{count:,} {kind}" for kind, count in self.counts.items() if count) or "no differences"
         more = f", {self.allowed:,} as allowed" if self.allowed else ""

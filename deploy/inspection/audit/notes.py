@@ -39,14 +39,11 @@ def notes_of(
             continue
         unsaid = "; what is missing there was not looked for" if topic in written else ""
         if topic.cut:
-            yield (
-                f"{topic.name}: retention has deleted records of the range, or of before it; take a later --from"
-                f"{unsaid}"
-            )
+            yield f"{topic.name}: retention has deleted records in or before the range; use a later --from{unsaid}"
         else:
             yield f"{topic.name} is compacted: any of its records may be gone{unsaid}"
     if tables.of_others:
-        yield f"{tables.of_others:,} rows and copies say that another job wrote them: they were left out"
+        yield f"{tables.of_others:,} rows and copies of another job were left out"
     if tables.of_later:
         yield (
             f"{tables.of_later:,} rows and copies are of the first batch since `teacup rewind`, which was not "
@@ -66,41 +63,41 @@ def notes_of(
             "were counted with them"
         )
     if left_out:
-        yield f"records that lie far apart: {left_out:,} more runs of them were not read"
+        yield f"{left_out:,} more groups of scattered records were not read"
     if verdicts.allowed:
         yield (
-            f"the checkpoint has the plans of the last {history.batches} batches. Of records before them it is not "
-            "known what the run could see: late ones, those that max_wait let go, and those with a late right record "
-            "in reach were checked against all results that are possible"
+            f"the checkpoint has the plans of the last {history.batches} batches. What earlier batches could see is "
+            "not known: their late records, those that max_wait let go, and those with a late right record in reach "
+            "were checked against every possible result"
         )
     if earlier.unlike:
-        how = f"left records of before `{earlier.command}` were read otherwise ({', '.join(earlier.unlike)})"
+        how = f"left records from before `{earlier.command}` were read differently ({', '.join(earlier.unlike)})"
         yield f"{how}: they were left out"
     elif earlier.command is not None:
-        how = f"left records of before `{earlier.command}`{' and rows that it kept' if earlier.rewound else ''}"
-        yield f"{how} were joined by another job file, perhaps: only their keys are equal for sure"
+        how = f"left records from before `{earlier.command}`{' and rows that it kept' if earlier.rewound else ''}"
+        yield f"{how} may have been joined by another job file: only their keys were compared"
     if rewritten:
         yield f"{rewritten:,} rows were written again by `teacup rewind`: the later ones were compared"
     if spec.right.source.is_stored:
         gone = "or had expired there, " if known is None else ""
-        yield f"what the store had was not asked: right records that may be late, {gone}count as allowed"
+        yield f"the store was not asked what it had: right records that may be late, {gone}count as allowed"
         if job.output.unjoined is not None:
             yield "missing unjoined records are left to `teacup unjoined`"
     if verdicts.repeated:
-        yield f"{verdicts.repeated:,} rows are repeated, as at-least-once output may"
+        yield f"{verdicts.repeated:,} rows are repeated, as at-least-once output allows"
 
 
 def notes_of_versions(job: JoinJob, known: VersionsKnown, verdicts: Judgement) -> Iterator[str]:
     """Yields the lines about a table that changes."""
     right = job.spec.right
     if known.problem is not None:
-        yield f"from when on the store keeps versions is not known, any may have been dropped there: {known.problem}"
+        yield f"since when the store keeps versions is not known, any may be gone there: {known.problem}"
     why = {
-        "compacted": f"compaction may have removed versions of before {iso(known.whole_from_ms)} from {right.topic}; "
+        "compacted": f"compaction may have removed versions from before {iso(known.whole_from_ms)} from {right.topic}; "
         "raise its min.compaction.lag.ms, or audit sooner",
         "cut": f"{right.topic} has lost its beginning, and has no version of their keys at or before their time",
         NO_LONGER_STORED: f"their rows say that their version is no longer stored, and the store keeps versions from "
         f"{iso(known.stored_from_ms)} on, of a key at most {known.bound:,}",
     }
     for reason, count in sorted(verdicts.untold.items()):
-        yield f"{count:,} left records are neither right nor wrong: {why[reason]}"
+        yield f"{count:,} left records cannot be judged: {why[reason]}"

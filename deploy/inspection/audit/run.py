@@ -211,7 +211,7 @@ def scope_of(job: JoinJob, history: PlanHistory, found: Plan, earlier: Earlier, 
 
 
 def versions_known(spec: JoinSpec, right: Topic, read: int) -> VersionsKnown:
-    """Finds out from when on versions are known, after right and the rows were read: nothing is known of earlier ones.
+    """Finds the time from which versions are known. Right and the rows must have been read.
 
     read   how many records there were in right's topic
     """
@@ -288,7 +288,7 @@ def _count(con: duckdb.DuckDBPyConnection, name: str) -> int:
 
 
 def _strays(con: duckdb.DuckDBPyConnection, folder: Path, tables: Tables, found: Plan, from_ms: int, to_ms: int) -> int:
-    """Reads the records outside of what was read that rows and copies of the range name.
+    """Reads the records that rows and copies of the range name, as far as they were not read yet.
 
     Returns how many runs of them were left out.
     """

@@ -1,15 +1,14 @@
 """Which offsets an audit reads, and reading them: each topic into Parquet files of numbers, partition by partition.
 
-    left    from where the range's first time begins, less the disorder, to where every later record is beyond the range
-            unless it is late; at most up to where the run goes on
-    right   the same for the times that those can match, and for the judged right records; all of it if it is a
+    left    from the start of the range, less the disorder, to where only late records of the range may follow; at most
+            to where the run continues
+    right   likewise for the times that these can match, and for the judged right records; the whole topic if it is a
             table that changes, as a version may be of any age
-    output  from the first row whose time may be of the range to the end, as a row may be written again much later
-    copies  likewise
-    corrections of earlier runs likewise; if there are to be some, left and right are read to their ends, and from where
-            Kafka's index has the first time: a search would take what was written in between for late
+    output  from the first row that may be in the range to the end, as a row may be written again much later
+    copies  likewise, and corrections of earlier runs. To write corrections, left and right are read to their ends, from
+            where Kafka's index has the first time: a search would skip what was written before many late records
 
-Records outside of these that rows and copies name, mostly late ones, are read one by one.
+Other records that rows and copies name, mostly late ones, are read one by one.
 """
 
 from __future__ import annotations
@@ -92,7 +91,7 @@ class Topic:
 
 @dataclass(frozen=True, slots=True)
 class Plan:
-    """Everything that is read. corrections: those of earlier runs; None: none are asked for."""
+    """Everything that is read. corrections: those of earlier runs; None: not asked for."""
 
     left: Topic
     right: Topic
@@ -112,7 +111,7 @@ def plan(
 ) -> Plan:
     """Looks at the topics, after the checkpoint was read; raises `KafkaIOError`.
 
-    corrections   the topic of corrections: then all that came late is read, too, however late
+    corrections   the topic of corrections: if given, late records are read, too, however late
     """
     spec = job.spec
     kafka = committed_only(job.written_with)
@@ -162,7 +161,7 @@ def _read(
 
         begin = offsets(from_ms, side.disorder_ms)
         if to_ms >= LATEST_MS:
-            # A block search passes over what was written before many late records. No record was stamped before them.
+            # A block search skips what was written before many late records; Kafka's timestamps do not.
             stamped = _stamped_from(side.topic, committed_only(spec.kafka), ends, from_ms)
             begin, end = {p: min(at, stamped[p]) for p, at in begin.items()}, {p: of.stable for p, of in ends.items()}
         else:  # once a timely record has reached this time, no later timely one is below `to`
@@ -176,13 +175,13 @@ def _read(
 
 
 def _stamped_from(topic: str, kafka: Mapping[str, str], ends: Mapping[int, Ends], time_ms: int) -> dict[int, int]:
-    """Returns before which offset all records have timestamps of Kafka below a time."""
+    """Returns the offsets before which all of Kafka's timestamps are below a time."""
     with closing(BrokerLog(topic, kafka)) as log:
         return begins_of(log, ends, time_ms)
 
 
 def runs_of(positions: Iterable[int]) -> dict[int, list[tuple[int, int]]]:
-    """Returns by partition which offsets to read for single records: near ones are read together."""
+    """Returns, by partition, the offset ranges to read for single records; near records share a range."""
     runs: dict[int, list[tuple[int, int]]] = {}
     for p, offset in map(spot_of, sorted(positions)):
         of = runs.setdefault(p, [])
@@ -199,8 +198,8 @@ def _own_corrections(topic: str, origins: Collection[str], batch: pa.RecordBatch
     if pc.any(others).as_py():
         partition, offset = (batch.filter(others).column(name)[0] for name in ("partition", "offset"))
         raise SpecError(
-            f"--corrections: {topic}-{partition} offset {offset} is no correction of this job, but each one that is "
-            "in the topic counts. Give the job a topic of its own; a new one if its checkpoint was replaced"
+            f"--corrections: {topic}-{partition} offset {offset} is not a correction of this job, but every one "
+            "in the topic counts. Give the job its own topic; a new one if its checkpoint was replaced"
         )
     return earlier_of(batch)
 
@@ -209,10 +208,10 @@ def _own_corrections(topic: str, origins: Collection[str], batch: pa.RecordBatch
 class Writers:
     """Whose rows are expected.
 
-    origins   of this checkpoint and those before it
-    origin    of this one, if its rows are to be told apart from those of the others; None: they are not
+    origins   the generations of this checkpoint and of those before it
+    origin    this checkpoint's generation, to recognise rows of earlier ones; None: not needed
     again     the rewinds that had rows written again
-    later     of later generations that have completed no batch
+    later     later generations that have completed no batch
     """
 
     origins: Collection[str]
@@ -305,7 +304,7 @@ class Tables:
     def _side(self, name: str, partition: int, spans: Sequence[tuple[int, int]], *, strays: bool = False) -> None:
         job, spec = self._job, self._job.spec
         side = spec.side(name)
-        if name == "right" and spec.right.of_versions:  # as its feeder has it, without which none stores versions
+        if name == "right" and spec.right.of_versions:  # as the feeder must have it to store versions
             side = replace(side, tombstones="delete")
         table = SideTable(
             name,
@@ -326,7 +325,7 @@ class Tables:
                 for batch in reader.read(partition, start, end):
                     made = table.of(batch, stretch, shown, before_ms)
                     before_ms = last_time(made, before_ms)
-                    if strays and name == "right":  # it does not lie where timely records of its time do
+                    if strays and name == "right":  # it is not among timely records of its time
                         at = made.schema.get_field_index("doubt")
                         made = made.set_column(at, "doubt", pa.array([True] * made.num_rows))
                     yield made

@@ -29,7 +29,7 @@ from teacup.kafka.records.record import last_header
 
 MOST_PARTITIONS = 1 << 18
 WITHDRAWN = "withdrawn"
-"""The outcome that a correction names which withdraws a row."""
+"""The outcome that a withdrawal names."""
 
 ROWS = pa.schema(
     [
@@ -107,7 +107,7 @@ def rows_of(
     """Returns the columns of rows.
 
     texts    values are envelopes
-    origin   of this checkpoint's rows; None: they are not told apart from those of others
+    origin   this checkpoint's generation, to recognise rows of earlier ones; None: not needed
     again    the rewinds before it that had rows written again
     """
     headers = batch.column("headers")

@@ -57,7 +57,7 @@ class Explainer:
         return self._lefts.about(record) if side == "left" else self._rights.about(record)
 
     def _gone(self, side: str, position: Position, why: str) -> Gone:
-        """Says why there is no record. Rows of a left one may still be there, though its time is no longer known."""
+        """Says why there is no record. Rows about a left record may outlive it, though its time is no longer known."""
         rows, topic = RowsFound(), self._of.topic(self._of.job.output.topic)
         ends = self._of.inputs[side].ends.get(position[0])
         if side == "left" and topic is not None and ends is not None and position[1] < ends.start:

@@ -112,8 +112,7 @@ class LeftAnswers:
         if moved is None or record.offset >= moved.left.get(record.partition, 0):
             return None
         self._of.note(
-            "before `teacup move` or `teacup rewind` the join may have been another one: reasons are by the job file "
-            "of now"
+            "the join may have been different before `teacup move` or `teacup rewind`: reasons follow today's job file"
         )
         return moved.checkpoint
 
@@ -224,7 +223,7 @@ class LeftAnswers:
             offsets += extra
             if left_out:
                 self._of.note(
-                    f"{left_out:,} right records that came later were not read: some may be late ones of its interval"
+                    f"{left_out:,} later right records were not read: some may be late records in its interval"
                 )
         found += self.winners(answer, *found)
         found = self._with_stored(answer, found)

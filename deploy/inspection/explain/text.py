@@ -177,14 +177,14 @@ class Words:
         if answer.receipt is not None and answer.ours:
             covers = answer.receipt.number > number or (answer.receipt.number == number and answer.receipt.done)
             newest = f"the receipt of bucket {answer.bucket} is at batch {answer.receipt.number}"
-            receipt = f"; {newest}: {'all of this one is' if covers else 'not all of this one may be'} in the output"
+            receipt = f"; {newest}: {'all of this batch is' if covers else 'this batch may not all be'} in the output"
         if read.plan is None or read.after is None or answer.limit is None:
             gone = (
                 ""
                 if not answer.ours or read.plan is not None
                 else (
-                    ", of which the checkpoint has no plan any more "
-                    '(`spark: {spark.sql.streaming.minBatchesToRetain: "3600"}` keeps more of them)'
+                    "; the checkpoint no longer has its plan "
+                    '(`spark: {spark.sql.streaming.minBatchesToRetain: "3600"}` keeps more plans)'
                 )
             )
             yield f"batch {number}{gone}{receipt}"
@@ -211,12 +211,12 @@ class Words:
             return f"{until}; the job has planned no batch yet"
         known = state.known_watermark_ms
         if known > needed_ms:
-            return f"{until}, which it is: the next batch takes it. Is the job running?"
-        more = f", {_about(needed_ms - known)} less" if known > UNKNOWN // 2 else ""
+            return f"{until}, and it is: the next batch takes it. Is the job running?"
+        more = f", {_about(needed_ms - known)} short" if known > UNKNOWN // 2 else ""
         line = f"{until}; now it is complete up to {_time(known, record.time_ms)}{more}"
         idle_ms = 0 if answer.read.plan is None else self.now_ms - answer.read.plan.listed_ms
         if idle_ms > IDLE_MS:
-            return f"{line}; the last batch was planned {_about(idle_ms)} ago: does the job run?"
+            return f"{line}; the last batch was planned {_about(idle_ms)} ago: is the job running?"
         return line if answer.waits is None else f"{line}: {self._cause(answer)}"
 
     def _cause(self, answer: LeftAnswer) -> str:
@@ -307,11 +307,11 @@ class Words:
                 )
             case MatchReason.NOT_IN_WINDOW:
                 return (
-                    f"lost{away}: by the row it was not {self.spec.right.source.place} when the left record went: "
-                    f"it came later, or had expired (the plan that would tell is gone){was_late}"
+                    f"lost{away}: according to the row it was not {self.spec.right.source.place} when the left record "
+                    f"went: it came later, or had expired (the plan is gone){was_late}"
                 )
             case MatchReason.CONTRADICTS_ROW:
-                return f"by all that is known it had to be in the row{away}, and is not"
+                return f"it should be in the row{away}, and is not"
             case _:
                 return f"whether it was {self.spec.right.source.place} is not known{away}"
 
@@ -330,9 +330,9 @@ class Words:
                 return said
         alike = next((c for c in answer.candidates if c.match_reason is MatchReason.OTHER_KEY), None)
         if alike is not None:
-            return f"correct `left.key` or `right.key`, or what writes them: {alike.alike or 'the keys differ'}"
+            return f"fix `left.key` or `right.key`, or the producers: {alike.alike or 'the keys differ'}"
         if answer.reason == "right_stalled":
-            return "right stood still, and left went by `max_wait`: the log, or `teacup status`, says what held right"
+            return "right stalled, and left went by `max_wait`: the log, or `teacup status`, says what held right"
         if not answer.notes and not answer.searched[1]:
             return f"no right record of this key was near: did {self.spec.right.topic} get one, and by `right.key`?"
         return None
@@ -375,7 +375,7 @@ class Words:
             return "left had to wait longer; which setting would have made it is not known"
         wrong = right.time_ms is not None and any(is_wrong(ms, self._set_to(key)) for key, ms in answer.remedy.items())
         if wrong:
-            return f"it came absurdly late, so its time is probably wrong: {_times_of('right')}"
+            return f"it came extremely late, so its time is probably wrong: {_times_of('right')}"
         keys = [f"`{key}: {_duration(ms)}`" for key, ms in answer.remedy.items()]
         both = " together, not one alone," if len(keys) > 1 else ""
         return f"{' and '.join(keys)}{both} would have waited for it; every row then waits that long"
@@ -392,15 +392,15 @@ class Words:
             case "future_time" | "no_time" | None:
                 return f"its time cannot be used: {_times_of(side)}; a clock that is ahead needs `max_future_skew`"
             case "no_zone":
-                return f"its time has no zone: set `{side}.time_zone`, or correct what writes {of.topic}"
+                return f"its time has no zone: set `{side}.time_zone`, or fix the producer of {of.topic}"
             case "invalid_key":
-                return f"correct `{side}.key` ({of.key_of}), or what writes {of.topic}"
+                return f"fix `{side}.key` ({of.key_of}), or the producer of {of.topic}"
             case "where":
                 return f"`{side}.where` ({of.where_of}) leaves it out"
             case "tombstone":
                 return f"it has no value: `{side}.tombstones` says what becomes of such records"
             case _:
-                return f"correct what writes {of.topic}, or `{side}.format` ({of.format})"
+                return f"fix the producer of {of.topic}, or `{side}.format` ({of.format})"
 
     def _skipped(self, side: str, reason: str | None) -> str:
         where = self.spec.side(side).where_of
@@ -448,7 +448,7 @@ def _replaced(answer: LeftAnswer, candidate: Candidate) -> str:
 
 def _times_of(*sides: str) -> str:
     """Says which keys determine a time."""
-    return f"check {' and '.join(f'`{side}.time` and `{side}.time_unit`' for side in sides)}, and what writes it"
+    return f"check {' and '.join(f'`{side}.time` and `{side}.time_unit`' for side in sides)}, and the producer"
 
 
 def shown_key(key: bytes | None) -> str:

@@ -125,8 +125,8 @@ class Row:
             yield f"retention has deleted {count:,} offsets of {side} that were not read"
         if not self.event_time_lag.exact:
             yield (
-                "where its last batch ended is not known here: lag and behind count from where that began, so they are "
-                "at most as much"
+                "where its last batch ended is not known here: lag and behind count from where it began, so they are "
+                "upper bounds"
             )
         notes = () if run is None or life.state is State.STOPPED else run.notes  # not of a stopped job
         for note in reversed(notes):

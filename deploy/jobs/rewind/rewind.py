@@ -101,7 +101,7 @@ def rewind(job: JoinJob, time_ms: int, written: WrittenRows, *, dry_run: bool = 
         elif further or job.spec.right.type is JoinType.FULL:
             if further and job.spec.right.policy is Policy.ALL:
                 raise CheckpointUnusable(
-                    f"rows about left records of before {iso(time_ms)} may be in the output, of batch "
+                    f"rows about left records from before {iso(time_ms)} may be in the output, of batch "
                     f"{past.plan.number} that was not completed, or since an earlier rewind: with the policy `all` it "
                     "is not known which are missing. Start the job once, and stop it with Ctrl-C; or rewind to an "
                     "earlier time"

@@ -16,7 +16,7 @@ topic.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -35,6 +35,7 @@ from joins.lookup.unjoined.verdicts import JoinedOffsets, PartitionVerdicts, Sli
 from joins.read.deserialize import SideReader
 from joins.right_source import Log
 from joins.spec import JoinSpec
+from teacup.base.fields import plain
 from teacup.kafka.client import committed_only
 from teacup.kafka.delivery.provenance import positions_in, provenance_of
 from teacup.kafka.delivery.receipt import digest_of
@@ -143,7 +144,7 @@ def judged(work: Work, partition: int, joined: JoinedOffsets) -> Iterator[Delive
 
 def _items(work: Work, partition: int, joined: JoinedOffsets) -> Iterator[Item[SliceSummary]]:
     share = work.right_slice.right[partition]
-    digest = digest_of({"begin_ms": work.begin_ms, "join": work.spec.identity(), "slice": asdict(work.right_slice)})
+    digest = digest_of({"begin_ms": work.begin_ms, "join": work.spec.identity(), "slice": plain(work.right_slice)})
     yield Begin(partition, share.number, work.generation, digest)
     verdicts = PartitionVerdicts(work.spec, work.right_slice, partition, work.begin_ms, joined)
     reader = SideReader(work.spec.right, work.spec.kafka, work.spec.registry)

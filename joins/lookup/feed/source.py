@@ -179,7 +179,7 @@ class FeedReader(StreamReader):
     def _tell_the_start(
         self, starts: Mapping[int, int], ends: Mapping[int, Ends], right: TopicLog, listed_ms: int
     ) -> None:
-        """Tells the store, and so its readers, that right records before these offsets are missing."""
+        """Tells the store, and through it its readers, that right records before these offsets are missing."""
         spec, ceiling_ms = self._spec, listed_ms + self._spec.max_future_skew_ms
         begun = {p: at for p, at in starts.items() if at > 0}
         if not begun:

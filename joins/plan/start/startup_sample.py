@@ -6,7 +6,7 @@ records would be expected to find their key, supposing that each has a match. Re
 in fifty records tell as much as fifty.
 
 If none of a side's newest records has a key, or none has a time, the records that the join would read first are sampled
-too. If none of these has one either, a new checkpoint does not start (`check_usable`): a mistyped path would produce
+too. If these lack it as well, a new checkpoint does not start (`check_usable`): a mistyped path would produce
 nothing but unmatched rows or dead letters, and rows are final. Fewer than `ENOUGH` records prove nothing. A new
 checkpoint does not start either if a side's times lie around 1970, but around today in another unit.
 """

@@ -247,7 +247,7 @@ def test_what_a_killed_batch_wrote_of_before_the_time_is_not_written_again(kafka
     forget_last_commit(Path(content["checkpoint"]))
 
     assert rewind(tmp_path, content, to=at(40), written="again") == ExitCode.DONE
-    assert "but 20 left records of before that time keep theirs" in capsys.readouterr().out
+    assert "but 20 left records from before that time keep theirs" in capsys.readouterr().out
     assert here.run(content).code == ExitCode.DONE
 
     assert rows(kafka, content) == expected(20, 40, "matched") + twice(40, 60)

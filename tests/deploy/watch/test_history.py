@@ -147,12 +147,12 @@ def test_left_that_waits_for_the_clock_is_no_held_job() -> None:
     made.lives(10)
     made.waits("clock", "left may go as time passes")
     assert made.hour.document()["progress"] == "live"
-    made.waits("data_delay", "does the feeder run?", passed_ms=60_000)
+    made.waits("data_delay", "is the feeder running?", passed_ms=60_000)
     assert made.hour.document()["progress"] == "live", "a collector runs once a minute"
     made.waits("wrong_clock", "the clock is wrong", passed_ms=0)
     assert made.hour.document()["state"] == "held"
-    made.waits("data_delay", "does the feeder run?")
-    assert (made.hour.document()["state"], made.hour.document()["says"]) == ("held", "does the feeder run?")
+    made.waits("data_delay", "is the feeder running?")
+    assert (made.hour.document()["state"], made.hour.document()["says"]) == ("held", "is the feeder running?")
 
 
 def test_since_when_it_is_so_is_when_that_changed() -> None:

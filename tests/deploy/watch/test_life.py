@@ -24,8 +24,8 @@ from teacup.base.errors import ExitCode
 
 NOW_MS = 1_788_004_800_000
 KNOWN = TopicLag(NOW_MS, {"clicks": 0})
-SLOW = WaitingFor("data_delay", NOW_MS - 100_000, "does the feeder run?")
-SOON = WaitingFor("data_delay", NOW_MS - 60_000, "does the feeder run?")
+SLOW = WaitingFor("data_delay", NOW_MS - 100_000, "is the feeder running?")
+SOON = WaitingFor("data_delay", NOW_MS - 60_000, "is the feeder running?")
 CLOCK = WaitingFor("clock", NOW_MS - 900_000, "left may go as time passes")
 DOWN = "the brokers do not answer: no broker answered"
 

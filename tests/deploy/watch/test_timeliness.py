@@ -32,7 +32,7 @@ DAY = 86_400_000
                 "Raise producer_delay to 2m",
             ],
         ),
-        (365_000 * DAY, 1, 365_000 * DAY, ["check left.time, left.time_unit, and what writes it"]),
+        (365_000 * DAY, 1, 365_000 * DAY, ["check left.time, left.time_unit, and the producer"]),
     ],
 )
 def test_a_value_that_is_too_small_is_named_with_one_that_is_enough(

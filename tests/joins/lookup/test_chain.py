@@ -125,7 +125,7 @@ def test_a_feeder_that_is_stopped_holds_left_and_lets_it_go_once_it_is_on_again(
     assert gone == [1, 1, 2]
     assert held == still_held
     assert "1 left records in partitions [0]" in logged
-    assert "does the feeder run?" in logged
+    assert "is the feeder running?" in logged
 
 
 def test_a_store_that_a_storm_spout_feeds_is_trusted_as_far_as_zookeeper_says(world, chain, caplog, tmp_path):

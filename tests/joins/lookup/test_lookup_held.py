@@ -136,7 +136,7 @@ def test_a_feeder_that_makes_no_progress_is_reported_if_left_waits_for_it(world,
 
     assert after == begun
     assert "'feeder' has stored 'stored' only up to 20" in said
-    assert "does the feeder run?" in said
+    assert "is the feeder running?" in said
 
 
 def test_other_generations_hold_everything_and_name_the_remedy(world, spec, look, backend):

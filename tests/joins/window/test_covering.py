@@ -48,7 +48,7 @@ def test_the_copies_are_what_the_window_needs_and_each_offset_is_copied_once(lif
             continue
         for copy in added:
             ever[copy.side] += offsets(copy.covers)
-        copied = copied.after(number, added, copied.over(below))
+        copied = copied.after(number, added, copied.obsolete(below))
         for side in SIDES:
             here = offsets(*(entry.covers for entry in copied.entries if entry.side == side))
             assert offsets(wanted[side]) <= here

@@ -16,7 +16,7 @@ from deploy.inspection.audit.texts import BETWEEN, NO_RIGHT, REASONS, tails, tai
 
 
 def compare_contents(db: AuditTables, scope: AuditScope) -> int:
-    """Compares each row with its records by digests, and notes what unmatched rows say that may have another result.
+    """Compares each row with its records by digests, and notes the reasons of unmatched rows.
 
     Returns how many rows have right records that were not read.
     """

@@ -6,11 +6,11 @@
     now       the rows with the corrections that stand
     corrections   where `now` differs from `truth`: a row of `truth`, or none (`withdrawn`)
 
-A row is identified by its left record; under policy `all` by both records; one about a right record alone (`full`) by
-that one. So corrections of one row replace each other, and a run over records that have not changed finds none.
+A row is identified by its left record; under policy `all` by both records; a row about a right record alone (`full`) by
+that record. So a correction replaces earlier ones of the same row, and a second run over the same records finds none.
 
-Left out are left records of before a move or rewind, those whose row could not be written, and those of which it is not
-known any more which versions there were.
+Not corrected: left records from before a move or rewind, those whose row could not be written, and those whose versions
+are no longer known.
 """
 
 from __future__ import annotations
@@ -41,8 +41,8 @@ def correct(db: AuditTables, scope: AuditScope) -> None:
     """Makes `corrections`, given all tables of `compare` and `earlier`:
 
     lpos, rpos  the records of the row; rpos is null if it has none
-    withdrawn   there is no such row any more; `spot` is the one that it withdraws, in the output, or, if `corrected`,
-                among the corrections
+    withdrawn   the row no longer exists; `spot` is where it was written: in the output, or, if `corrected`, among
+                the corrections
     old, had    the right record of the row in the output that it replaces, and whether there is such a row
     why         the reason
     deleted     right was deleted at left's time
@@ -103,7 +103,7 @@ def _now(db: AuditTables, scope: AuditScope) -> None:
 
 
 def _differing(db: AuditTables, scope: AuditScope) -> None:
-    # What a row says of itself is known only of rows that say more than that there was no candidate.
+    # A row's own reason is known only if it is not `no_candidate`.
     reason = f"CASE WHEN t.deleted THEN '{DELETED}' WHEN j.null_key THEN '{NULL_KEY}' ELSE '{NO_CANDIDATE}' END"
     db.make(
         "new",
@@ -143,10 +143,10 @@ def _differing(db: AuditTables, scope: AuditScope) -> None:
 
 
 def _right_alone(db: AuditTables, scope: AuditScope) -> None:
-    """Corrects the rows of right records alone that lose a row with left, or get one.
+    """Corrects rows about right records alone: of records that are joined now, or no longer.
 
-    The run itself will write a row of one that it has not joined, once that has expired. Whatever an earlier run has
-    corrected is looked at again: it may have been killed between the two rows, in any order.
+    The job itself writes the row of a right record that it has not joined, once the record has expired. Everything that
+    an earlier run corrected is checked again: that run may have been killed between the two rows.
     """
     reach = f"BETWEEN {scope.from_ms - scope.join.before_ms} AND {scope.to_ms + scope.join.after_ms}"
     db.make(

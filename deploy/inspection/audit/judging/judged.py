@@ -57,7 +57,7 @@ def _dead_then(db: AuditTables) -> None:
 
 
 def _of_range(db: AuditTables, scope: AuditScope, records: str) -> str:
-    """Returns, in SQL, which records `r` of a table are of the range.
+    """Returns, in SQL, which records `r` of a table are in the range.
 
     Records without a time count if they lie between two records of the range in their partition: `i`, from
     `inside_{records}`, has the first and the last of those.

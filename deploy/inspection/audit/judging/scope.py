@@ -60,7 +60,7 @@ class RightSpan:
 
 @dataclass(frozen=True, slots=True)
 class VersionsKnown:
-    """Of which times the versions of a table are known.
+    """For which times the versions of a table are known.
 
     whole_from_ms   compaction may have removed earlier ones from the topic
     cut             the topic has lost its beginning

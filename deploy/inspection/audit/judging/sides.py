@@ -178,7 +178,7 @@ def _unmatched(db: AuditTables, scope: AuditScope) -> None:
 
 
 def _unjoined(db: AuditTables, scope: AuditScope) -> None:
-    """Judges right records without a row, once they have expired. One that an older join had may have a copy or not."""
+    """Judges expired right records without a row. One that an earlier checkpoint joined may have a copy."""
     db.run(
         f"""
         CREATE OR REPLACE TABLE joined_right AS
