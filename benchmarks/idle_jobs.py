@@ -38,8 +38,6 @@ def part_of(process: psutil.Process) -> str:
     line = " ".join(process.cmdline())
     for part, sign in {
         "JVM": "org.apache.spark",
-        "planners": "planner.forks",
-        "planners of their own": "python_streaming_source_runner",
         "workers": "worker_daemon",
         "start": "pyspark.daemon",
         "driver": "deploy.cli",

@@ -37,12 +37,12 @@ from benchmarks.commandline import broker_and_folder, machine, promise_line
 from benchmarks.measure import Footprint, RunFailed, StallTimer, child_environment, end_tree
 from benchmarks.workload import BEFORE_MS, PARTITIONS, create_topics, keys, values
 from deploy.broker.broker import Broker
-from deploy.jobfile.job import JoinJob, Output
+from deploy.jobfile.job import JoinJob, Output, Select
 from deploy.jobs.join import JoinJobKind
 from deploy.jobs.runner import run
 from deploy.jobs.stopping import Stop
 from deploy.watch.lines import Lines
-from joins.spec import Format, JoinSpec, Right, Side
+from joins.spec import Format, JoinPath, JoinSpec, Right, Side
 from teacup.base.now import wall_ms
 from teacup.kafka.write.writer import TopicWriter
 
@@ -56,6 +56,8 @@ TAIL_AT_MOST_S = 60.0
 PROMISED_MS = {0.5: 400, 0.99: 1500}  # at least once
 MORE_MS = 250  # exactly once, at the median
 DELIVERIES = ("at-least-once", "exactly-once")
+THROUGH = ("direct", "shuffled", "select")
+"""What rows go through: the two paths, or Spark's expressions."""
 UNMATCHED = re.compile(rb'"outcome":"unmatched"|"right":null}$')
 """In a row: ours, and that of Kafka Streams."""
 
@@ -109,19 +111,32 @@ def create_live_topics(bootstrap: str, config: Mapping[str, str] | None = None, 
     create_topics(bootstrap, (LEFT, RIGHT, JOINED), config, partitions)
 
 
-def live_job(bootstrap: str, checkpoint: Path, delivery: str, every_ms: int = 0, buckets: int | None = None) -> JoinJob:
+def live_job(
+    bootstrap: str,
+    checkpoint: Path,
+    delivery: str,
+    every_ms: int = 0,
+    buckets: int | None = None,
+    through: str = THROUGH[0],
+) -> JoinJob:
+    fields = {"key": "key", "outcome": "outcome"}
     spec = JoinSpec(
         name="live",
         left=Side(topic=LEFT, disorder_ms=0, format=Format.JSON),
         right=Right(topic=RIGHT, disorder_ms=0, format=Format.JSON, before_ms=BEFORE_MS, after_ms=0),
         producer_delay_ms=PRODUCER_DELAY_MS,
         buckets=buckets,
+        path=JoinPath.SHUFFLED if through == "shuffled" else None,
         kafka={"bootstrap.servers": bootstrap},
     )
     return JoinJob(
         kind="window-join",
         spec=spec,
-        output=Output(topic=JOINED, exactly_once=delivery == "exactly-once"),
+        output=Output(
+            topic=JOINED,
+            exactly_once=delivery == "exactly-once",
+            select=Select(value=fields) if through == "select" else None,
+        ),
         checkpoint=str(checkpoint),
         trigger_ms=every_ms,
         spark={"spark.ui.enabled": "false"},
@@ -169,11 +184,16 @@ class CommittedReader:
 
 
 def start_live_job(
-    bootstrap: str, folder: Path, delivery: str, every_ms: int = 0, buckets: int | None = None
+    bootstrap: str,
+    folder: Path,
+    delivery: str,
+    every_ms: int = 0,
+    buckets: int | None = None,
+    through: str = THROUGH[0],
 ) -> subprocess.Popen[bytes]:
     """Starts the job in a process and session of its own, as by `teacup run`; it continues `folder / "job.log"`."""
     command = [sys.executable, "-m", "benchmarks.latency", "--job", bootstrap, "--delivery", delivery]
-    command += ["--checkpoint", str(folder / "checkpoint"), "--every-ms", str(every_ms)]
+    command += ["--checkpoint", str(folder / "checkpoint"), "--every-ms", str(every_ms), "--through", through]
     command += [] if buckets is None else ["--buckets", str(buckets)]
     return start_in_session(command, folder)
 
@@ -295,11 +315,12 @@ def _main() -> None:
     parser.add_argument("--checkpoint", type=Path, help=argparse.SUPPRESS)
     parser.add_argument("--every-ms", type=int, default=0, help=argparse.SUPPRESS)
     parser.add_argument("--buckets", type=int, help=argparse.SUPPRESS)
+    parser.add_argument("--through", choices=THROUGH, default=THROUGH[0], help=argparse.SUPPRESS)
     asked = parser.parse_args()
     if asked.job:
         with Stop() as stop:
-            kind = JoinJobKind(live_job(asked.job, asked.checkpoint, asked.delivery, asked.every_ms, asked.buckets))
-            sys.exit(run(kind, Lines(as_json=True), stop))
+            how = (asked.delivery, asked.every_ms, asked.buckets, asked.through)
+            sys.exit(run(JoinJobKind(live_job(asked.job, asked.checkpoint, *how)), Lines(as_json=True), stop))
     print(machine())
     medians: list[float] = []
     for delivery in (asked.delivery,) if asked.delivery else DELIVERIES:

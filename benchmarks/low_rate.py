@@ -39,6 +39,7 @@ from benchmarks.latency import (
     LEFT,
     PRODUCER_DELAY_MS,
     RIGHT,
+    THROUGH,
     CommittedReader,
     batches_in_log,
     create_live_topics,
@@ -56,7 +57,7 @@ from teacup.base.now import wall_ms
 WARMED_UP = 0.25  # of a phase; not measured
 STARTS_WITHIN_S = 120.0
 ENDED_BY_SIGTERM = (0, 128 + signal.SIGTERM)  # the latter by a JVM
-PARTS = ("command", "JVM", "planner", "workers")
+PARTS = ("command", "JVM", "workers")
 SYSTEMS = ("ours", "streams")
 OUTCOMES = ("matched", "unmatched")
 AIM_RATE = 5_000
@@ -87,7 +88,7 @@ def part_of(process: psutil.Process, root: int) -> str:
         return "JVM"
     if process.pid == root:
         return "command"
-    return "planner" if any("python_streaming_source_runner" in word for word in process.cmdline()) else "workers"
+    return "workers"
 
 
 @dataclass(frozen=True, slots=True)
@@ -192,7 +193,8 @@ def quantile(latency: pl.Series, q: float) -> float:
 def start(system: str, folder: Path, broker: Broker, asked: argparse.Namespace) -> subprocess.Popen[bytes]:
     """Starts a system on the live topics, in a session of its own; it writes to `folder / "job.log"`."""
     if system == "ours":
-        return start_live_job(broker.bootstrap, folder, asked.delivery, asked.every_ms, asked.buckets)
+        how = (asked.delivery, asked.every_ms, asked.buckets, asked.through)
+        return start_live_job(broker.bootstrap, folder, *how)
     topics = (LEFT, RIGHT, JOINED)
     return start_in_session(
         streams_command(broker.bootstrap, topics, folder, PRODUCER_DELAY_MS, asked.delivery), folder
@@ -245,6 +247,7 @@ def _main() -> None:
         "--partitions", type=numbers, default=str(PARTITIONS), help="of each topic, one after the other"
     )
     parser.add_argument("--buckets", type=int, help="`join.buckets` of the job")
+    parser.add_argument("--through", choices=THROUGH, default=THROUGH[0], help="what rows of the job go through")
     parser.add_argument("--only", default=",".join(SYSTEMS), help=f"some of {', '.join(SYSTEMS)}")
     asked = parser.parse_args()
     print(machine())

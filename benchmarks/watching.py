@@ -20,7 +20,6 @@ import re
 import statistics
 import subprocess
 import sys
-import tempfile
 import threading
 import time
 import urllib.request
@@ -46,7 +45,7 @@ from joins.batch.facts import BucketFacts, RangeFacts
 from joins.read.summary import BucketSummary
 from joins.spec import JoinSpec, Right, Side
 from teacup.base.now import wall_ms
-from teacup.spark.planner.notes import PlannerNotes, ReadNotes, notes_file
+from teacup.spark.planner_notes import PlannerNotes
 
 SCRAPED_EVERY_S = 5.0
 AT_MOST = 1.02
@@ -177,20 +176,13 @@ def by_parts(every_ms: int) -> None:
         summaries.append(DeliveredBatch(summary, {"live": 100}, (), 0, seconds={"produce": 0.01, "commit": 0.01}))
     report = gather(spec, summaries, 0.5, at_ms)
     state = JobState(at_ms=at_ms, phase=Phase.RUNNING, lag=TopicLag(at_ms, {LEFT: 5}), waited_s={"clock": 1.0})
-    with tempfile.TemporaryDirectory() as folder:
-        file = notes_file(Path(folder) / "stop")
-        read, notes = ReadNotes(file), PlannerNotes(file)
-
-        def note() -> None:
-            notes.planned(0.01)
-            read.newest()
-
-        costs = {
-            "a batch": cpu_s(lambda: metrics.batch(report), 2_000),
-            "a moment": cpu_s(lambda: metrics.moment(state), 2_000),
-            "a note": cpu_s(note, 500),
-            "a scrape": cpu_s(lambda: metrics_routes(lambda: [metrics])["/metrics"](Asked("/metrics")), 100),
-        }
+    notes = PlannerNotes()
+    costs = {
+        "a batch": cpu_s(lambda: metrics.batch(report), 2_000),
+        "a moment": cpu_s(lambda: metrics.moment(state), 2_000),
+        "a note": cpu_s(lambda: notes.planned(0.01), 500),
+        "a scrape": cpu_s(lambda: metrics_routes(lambda: [metrics])["/metrics"](Asked("/metrics")), 100),
+    }
     per_s = (costs["a batch"] + 2 * costs["a note"]) * 1_000 / every_ms
     per_s += 2 * costs["a moment"] + costs["a scrape"] / SCRAPED_EVERY_S
     print("CPU of " + ", ".join(f"{what} {1e6 * took:,.0f} us" for what, took in costs.items()))

@@ -20,7 +20,7 @@ from joins.read.summary import BucketSummary
 from joins.spec import JoinSpec
 from joins.streaming import join_kind_of
 from joins.window.stage import each_part, fetch_stage
-from teacup.spark.stream_reader import pickled
+from teacup.spark.stream_reader import payloads, pickled
 
 
 class DrivenJoin:
@@ -43,7 +43,7 @@ class DrivenJoin:
         """Yields the items of a batch."""
         partitions = self.reader.partitions(dict(start), dict(end))
         read: Iterator[Any] = chain.from_iterable(map(self.reader.read, partitions))
-        return each_part(self._stage)(read) if self._shuffles else read
+        return each_part(self._stage)(payloads(read)) if self._shuffles else read
 
     def close(self) -> None:
         """Closes the planner's connections."""

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from joins.items import Stage
     from joins.plan.reader import JoinControl
     from joins.read.summary import BucketSummary
+    from teacup.spark.batches.jobs import Stream, ThroughSpark
     from teacup.spark.stream_reader import StreamReader
 
 
@@ -135,13 +136,28 @@ def join_kind_of(spec: JoinSpec) -> JoinKind:
     return SHUFFLED if spec.path is JoinPath.SHUFFLED else WINDOW
 
 
-def stage_reader(
-    spec: JoinSpec, stage: Callable[[Iterable[Any]], Iterator[pa.RecordBatch]], control: JoinControl
-) -> StreamReader:
-    """Returns what plans the batches of a join whose rows need no Spark: `stage` makes them from tickets."""
+def job_stream(
+    spec: JoinSpec,
+    stage: Callable[[Iterable[Any]], Iterator[pa.RecordBatch]],
+    control: JoinControl,
+    through: ThroughSpark | None = None,
+) -> Stream:
+    """Returns how the batches of a join are carried out by a job of ours.
+
+    stage     from tickets to reports or, with `through`, to rows that go on through it; on the shuffled path from
+              parts of tickets, with their records
+    """
+    from teacup.spark.batches.jobs import Exchange, Stream
     from teacup.spark.stream_reader import pickled
 
-    return join_kind_of(spec).reader(spec, control, pickled(stage))
+    kind = join_kind_of(spec)
+    if not kind.shuffles:
+        return Stream(kind.reader(spec, control, pickled(stage)), through=through)
+    from joins.window.shuffle.source import parts_of_batch
+    from joins.window.stage import each_part, fetch_stage
+
+    reader = kind.reader(spec, control, pickled(fetch_stage(spec)))
+    return Stream(reader, Exchange(parts_of_batch, pickled(each_part(stage))), through)
 
 
 def stage_frame(
@@ -160,14 +176,15 @@ def stage_frame(
     from joins.plan.reader import JoinControl
     from joins.plan.source import ticket_source
     from teacup.spark.jvm_errors import crossing_rows
-    from teacup.spark.stream_reader import rows_of
+    from teacup.spark.stream_reader import payloads, rows_of
 
     if join_kind_of(spec).shuffles:
         from joins.window.shuffle.source import shuffled
         from joins.window.stage import each_part
 
+        behind = each_part(stage)
         pieces = shuffled(spark, spec, control or JoinControl(), join_kind_of(spec).reader)
-        return pieces.mapInArrow(crossing_rows(each_part(stage)), schema)
+        return pieces.mapInArrow(crossing_rows(lambda batches: behind(payloads(batches))), schema)
     return rows_of(spark, ticket_source(spec, control or JoinControl(), join_kind_of(spec).reader, stage, schema))
 
 

@@ -36,7 +36,7 @@ from teacup.base.now import wall_ms
 from teacup.base.process import PerProcess
 from teacup.kafka.delivery.provenance import BatchTag
 from teacup.spark.checkpoint import SparkLogs
-from teacup.spark.task import batch_of_task, this_task
+from teacup.spark.worker import batch_of_task, this_task
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

@@ -41,7 +41,7 @@ from teacup.kafka.records.limits import TopicLimits, batch_bytes, record_bytes, 
 from teacup.kafka.write.topic_limits import forget_limits, limits_of, within_limits
 from teacup.kafka.write.writer import TopicWriter, discard_writer, open_writer
 from teacup.spark.jvm_errors import FIRST_TRY, TaskRun, summary_rows
-from teacup.spark.task import this_task
+from teacup.spark.worker import this_task
 
 OPEN_WINDOWS = 64  # of partitions, in each process; beyond that, a process rereads windows for each batch
 

@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dedup.errors import PartitionsDiffer
 from dedup.restart.worker import replay_of
 from dedup.topic import TopicJob
-from dedup.topic.source import Ranges, RangesReader, check_partitions, check_values, compare_partitions, ranges_reader
+from dedup.topic.source import Ranges, check_partitions, check_values, compare_partitions, ranges_reader
 from dedup.topic.stage import TopicSummary, topic_stage
 from deploy.check.checks import Checks
 from deploy.check.findings import Finding, TopicFacts, from_error
@@ -31,6 +30,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from deploy.watch.backlog import Positions
+    from teacup.spark.batches.jobs import Stream
 
 _COUNTS = ("read", "written", "dropped", "without_id", "loaded", "known", "forgotten", "skipped")
 
@@ -94,9 +94,12 @@ class DedupJobKind(JobKind):
         check_ranges(self._job, self._ranges)
         check_values(self._job.source, self._job.identity, self._job.kafka)
 
-    def stream(self, spark: SparkSession, stop_file: Path) -> RangesReader:
+    def stream(self, spark: SparkSession, stopping: Callable[[], bool]) -> Stream:
+        from teacup.spark.batches.jobs import Stream
+
         assert self._topics is not None
-        return ranges_reader(self.name, self._ranges, topic_stage(self._topics), ReaderControl(stop_file=stop_file))
+        control = ReaderControl(stopping=stopping)
+        return Stream(ranges_reader(self.name, self._ranges, topic_stage(self._topics), control))
 
     def report(self, summaries: Sequence[TopicSummary], seconds: float, at_ms: int) -> DedupReport:
         return gathered(self._job, summaries, seconds)

@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from deploy.watch.backlog import Positions
+    from teacup.spark.batches.jobs import Stream
 
 _COUNTS = ("read", "stored", "conflict", "null_key", "expired", "late", "skipped")
 
@@ -93,8 +94,10 @@ class FeederJobKind(JobKind):
         check_group(self.kafka, self.name)  # lookup joins go by its positions
         forget_lost_feed(self._job)
 
-    def stream(self, spark: SparkSession, stop_file: Path) -> FeedReader:
-        return FeedReader(self._spec, ReaderControl(stop_file=stop_file, commit_group=self.name))
+    def stream(self, spark: SparkSession, stopping: Callable[[], bool]) -> Stream:
+        from teacup.spark.batches.jobs import Stream
+
+        return Stream(FeedReader(self._spec, ReaderControl(stopping=stopping, commit_group=self.name)))
 
     def report(self, summaries: Sequence[FeedSummary], seconds: float, at_ms: int) -> FeedReport:
         return gathered(self._spec.right, summaries, seconds, at_ms)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from deploy.jobfile.shared_process import properties_of
@@ -27,8 +27,6 @@ TRIED_AGAIN = frozenset({ExitCode.FAILED, ExitCode.UNREACHABLE})
 WAITS_S = (2.0, 60.0)
 """The pause before a restart after a failure: the first, doubled each time, and the longest."""
 JOBS_PER_REST, MOST_RESTS = 5, 6.0
-STARTED_AT_ONCE = 2
-"""How many queries may start at once: each takes a second of CPU, and others could run into time limits."""
 
 
 class SharedSession:
@@ -49,7 +47,6 @@ class SharedSession:
         )
         self._lock, self._warm = threading.Lock(), False
         self.given_up = False
-        self._starting = threading.BoundedSemaphore(STARTED_AT_ONCE)
 
     @property
     def gone(self) -> bool:
@@ -77,12 +74,6 @@ class SharedSession:
             if not self._warm:
                 self._warm = True
                 self._session.warm_up()
-
-    @contextmanager
-    def starting(self) -> Iterator[None]:
-        """Waits until fewer queries are being started."""
-        with self._starting:
-            yield
 
     def ended(self) -> Exception | None:
         """Returns how its JVM ended, if it did."""
@@ -154,12 +145,6 @@ class _SessionShare:
 
     def warm_up(self) -> None:
         self._session.warm_up()
-
-    def starting(self) -> AbstractContextManager[None]:
-        return self._session.starting()
-
-    def end_planners(self) -> None:
-        """Does nothing: other jobs need them, and Spark ends their forks after a minute."""
 
     def executors(self) -> Executors:
         return self._session.executors()

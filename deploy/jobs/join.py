@@ -12,7 +12,6 @@ import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -38,7 +37,7 @@ from deploy.output.accounts import DeliveredBatch
 from deploy.output.deliveries import Deduplication
 from deploy.output.kept import RowsToKeep, rows_that_stay
 from deploy.output.routing import ENVELOPE
-from deploy.output.select import selected, selected_rows, selection_of
+from deploy.output.select import selected, selection_of
 from deploy.output.stage import deliver_stage
 from joins.batch.handover import Handover
 from joins.batch.rules import latest_right
@@ -52,7 +51,7 @@ from joins.read.deserialize import wait_for_registry
 from joins.read.facts_files import keep_facts, known_facts, own_folder
 from joins.read.summary import BucketSummary
 from joins.spec import MOST_RECORDS_PER_BATCH, RECORDS_PER_BATCH, JoinSpec, JoinType, Policy, Side
-from joins.streaming import LOOKUP, join_kind_of, stage_frame, stage_reader
+from joins.streaming import LOOKUP, job_stream, join_kind_of
 from joins.window.backup import forget_other_copies
 from teacup.kafka.errors import KafkaIOError
 from teacup.kafka.headers import ID
@@ -62,12 +61,11 @@ from teacup.spark.conf import local_cores, master_of
 from teacup.spark.jvm_errors import SUMMARY_SCHEMA, crossing_rows, summary_rows
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import SparkSession
 
     from deploy.watch.backlog import Positions
     from deploy.watch.measures import Measured
-    from teacup.spark.batch_loop import ThroughSpark
-    from teacup.spark.stream_reader import StreamReader
+    from teacup.spark.batches.jobs import Stream
 
 
 class JoinJobKind(JobKind):
@@ -220,10 +218,10 @@ class JoinJobKind(JobKind):
                 parts = () if planned is None else (planned.parts, spec.buckets)
                 forget_other_copies(self._job.window_backup_folder, spec.name, kept, parts)
 
-    def stream(self, spark: SparkSession, stop_file: Path) -> StreamReader | ThroughSpark | DataFrame:
+    def stream(self, spark: SparkSession, stopping: Callable[[], bool]) -> Stream:
         analyse_quietly()
         control = JoinControl(
-            stop_file=stop_file,
+            stopping=stopping,
             commit_group=self.name,
             generation=self._generation,
             windows=self._job.window_folder,
@@ -232,7 +230,7 @@ class JoinJobKind(JobKind):
             share_tasks=self._job.output.deduplicate is None,
             until=self._job.until,
         )
-        return job_stream(spark, self._job, control, self._deduplication, self._term, self._kept)
+        return stream_of(spark, self._job, control, self._deduplication, self._term, self._kept)
 
     def report(self, summaries: Sequence[DeliveredBatch[BucketSummary]], seconds: float, at_ms: int) -> BatchReport:
         report = gather(self._job.spec, summaries, seconds, at_ms)
@@ -270,45 +268,36 @@ def _fields_of(side: Side) -> dict[str, str]:
     return {str(side.key_of): "join key", side.time: f"event time ({side.time_unit})", "value": str(side.format)}
 
 
-def job_stream(
+def stream_of(
     spark: SparkSession,
     job: JoinJob,
     control: JoinControl,
     asked: Deduplication | None,
     term: int = 0,
     kept: RowsToKeep | None = None,
-) -> StreamReader | ThroughSpark | DataFrame:
-    """Returns the stream of a job: what became of each bucket and batch. Rows are delivered on the way."""
+) -> Stream:
+    """Returns how a job's batches are carried out: its tasks report what became of each bucket."""
     spec = job.spec
     join = join_kind_of(spec).stage(spec, job.window_folder, job.window_backup_folder)
     deliver = deliver_stage(spec, job.output, asked, term, kept)
+
+    def summaries(tickets: Iterable[Any]) -> Batches:
+        return summary_rows(deliver(join(tickets)), *NO_RETRY_HELPS)
+
     if job.output.select is None:
-
-        def summaries(tickets: Iterable[Any]) -> Batches:
-            return summary_rows(deliver(join(tickets)), *NO_RETRY_HELPS)
-
-        if not join_kind_of(spec).shuffles:
-            return stage_reader(spec, summaries, control)
-        return stage_frame(spark, spec, summaries, SUMMARY_SCHEMA, control)
-
-    def delivered(batches: Iterable[pa.RecordBatch]) -> Batches:
-        return summary_rows(deliver(selected(items_in(batches), spec)), *NO_RETRY_HELPS)
+        return job_stream(spec, summaries, control)
 
     def items(tickets: Iterable[Any]) -> Batches:
         return item_rows(join(tickets), *NO_RETRY_HELPS)
 
-    from teacup.spark.batch_loop import ThroughSpark
+    def delivered(batches: Iterable[pa.RecordBatch]) -> Batches:
+        return summary_rows(deliver(selected(items_in(batches), spec)), *NO_RETRY_HELPS)
 
-    deliver_selected = crossing_rows(delivered)
-    if not join_kind_of(spec).shuffles:
-        select = selection_of(spark, job)
-        return ThroughSpark(
-            stage_reader(spec, items, control),
-            ITEM_SCHEMA,
-            lambda rows: select(rows).mapInArrow(deliver_selected, SUMMARY_SCHEMA),
-        )
-    joined = stage_frame(spark, spec, items, ITEM_SCHEMA, control)
-    return selected_rows(joined, job).mapInArrow(deliver_selected, SUMMARY_SCHEMA)
+    from teacup.spark.batches.jobs import ThroughSpark
+
+    select, deliver_selected = selection_of(spark, job), crossing_rows(delivered)
+    through = ThroughSpark(ITEM_SCHEMA, lambda rows: select(rows).mapInArrow(deliver_selected, SUMMARY_SCHEMA))
+    return job_stream(spec, items, control, through)
 
 
 def kept_rows(job: JoinJob) -> RowsToKeep | None:

@@ -113,7 +113,6 @@ class ManyJobs:
     def __post_init__(self) -> None:
         self._runs: dict[Path, _Run] = {}
         self._new: dict[Path, CommonJob] = {}
-        self._started = 0
         self._reload = self._stopping = self._is_ready = False
         self._hurried_s: float | None = None
 
@@ -203,8 +202,7 @@ class ManyJobs:
         return all(job.job_name != other.job_name and job.checkpoint != other.checkpoint for other in others)
 
     def _start(self, file: Path, job: CommonJob, wait_s: float | None = None) -> None:
-        self._started += 1
-        request = self.stop.of_one(self._started)
+        request = StopRequest()
         share = JobShare(self.session, request, WAITS_S[0] if wait_s is None else wait_s)
         thread = threading.Thread(target=self._carry, args=(file,), name=job.job_name, daemon=True)
         self._runs[file] = _Run(job, request, share, thread)

@@ -12,7 +12,7 @@
 Spark commits a batch only after all its summaries have arrived. Every error becomes one line and an exit code.
 
 A stop ends a continuous job with exit code 0. A job that reads all and ends (`trigger: available_now`) is done only if
-its planner says so (`teacup.spark.planner.notes.AllRead`); otherwise it ends as stopped, and logs what is left.
+its reader says so (`StreamReader.all_read`); otherwise it ends as stopped, and logs what is left.
 """
 
 from __future__ import annotations
@@ -35,16 +35,7 @@ from deploy.checkpoint.lock import checkpoint_lock
 from deploy.checkpoint.run_record import Recording, RunRecord, recorded
 from deploy.jobs.committed_positions import CommittedPositions
 from deploy.jobs.host import Alone, Host, SparkOfJob
-from deploy.jobs.query import (
-    Query,
-    Starved,
-    Streaming,
-    failed,
-    nothing_planned,
-    planner_was_too_slow,
-    reported,
-    summaries_of,
-)
+from deploy.jobs.query import Starved, failed, reported
 from deploy.jobs.stopping import StopRequest
 from deploy.kinds.job_kind import JobKind
 from deploy.watch.backlog import Backlog
@@ -52,27 +43,21 @@ from deploy.watch.failed_attempts import FailedAttempts
 from deploy.watch.life.moment import Failures, JobState, Phase, WaitingFor
 from deploy.watch.listener import About, Listener, Listeners
 from teacup.base.errors import ExitCode
-from teacup.base.files import sync_plan
-from teacup.base.logs import job_here, of_job
+from teacup.base.logs import job_here
 from teacup.base.now import Every, wall_ms
 from teacup.base.process import use_arrow_without_pandas
 from teacup.base.version import installed
 from teacup.spark.cluster.executors import Executors
 from teacup.spark.errors import NoExecutor
-from teacup.spark.jvm_errors import cancelled_by_a_stop, crossing
-from teacup.spark.planner.notes import BROKERS, AllRead, PlannerNote, ReadNotes, notes_file
+from teacup.spark.planner_notes import BROKERS, PlannerNote
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame
-
-    from teacup.spark.batch_loop import ThroughSpark
-    from teacup.spark.stream_reader import StreamReader
+    from teacup.spark.batches.jobs import Stream
+    from teacup.spark.batches.loop import BatchLoop
 
 log = logging.getLogger("teacup")
 
 POLL_S = 0.5
-PLANNER_STARTS = 5
-"""How often to start a planner that Spark has given up waiting for."""
 LEFT_WITHIN_S = 5.0
 """How long a stopped run may take to find out what is left."""
 POSITIONS_EVERY_S = 1.0  # Spark's answer has the whole offsets of the last batches
@@ -253,30 +238,25 @@ class _RunOfJob:
         return self._carried_out(session, check)
 
     def _carried_out(self, session: SparkOfJob, check: Check) -> ExitCode:
-        """Runs the query; again if its planner could not start, as nothing has been done by then."""
-        again, all_read = PLANNER_STARTS, AllRead(self.stop.file)
-        while not self.stop.asked:
-            again -= 1
-            try:
-                self._query(session, check)
-            except NoExecutor as error:
-                session.give_up()
-                return failed(error)
-            except Exception as error:  # noqa: BLE001 - Spark's errors have a text only while its JVM runs
-                if not again or not planner_was_too_slow(error):
-                    return failed(session.ended() or error, written_folders(self.kind.common))
-                log.warning("the process that plans batches did not start within 10 s: starting it again")
-            else:
-                break
-        return self.kind.common.stopped if self.stop.asked and not all_read.said else ExitCode.DONE
+        """Runs the batches."""
+        if self.stop.asked:
+            return self.kind.common.stopped
+        try:
+            all_read = self._query(session, check)
+        except NoExecutor as error:
+            session.give_up()
+            return failed(error)
+        except Exception as error:  # noqa: BLE001 - Spark's errors have a text only while its JVM runs
+            return failed(session.ended() or error, written_folders(self.kind.common))
+        return self.kind.common.stopped if self.stop.asked and not all_read else ExitCode.DONE
 
-    def _query(self, session: SparkOfJob, check: Check) -> None:
+    def _query(self, session: SparkOfJob, check: Check) -> bool:
+        """Returns whether a job that reads all and ends has read all."""
         kind, listener, stop, host = self.kind, self.listener, self.stop, self.host
-        notes = ReadNotes(notes_file(stop.file)) if listener.watches else None
 
         def now() -> JobState:
             phase = Phase.STOPPING if stop.asked else Phase.RUNNING
-            return state_of(phase, backlog, PlannerNote() if notes is None else notes.newest(), session.executors())
+            return state_of(phase, backlog, reader.notes.newest, session.executors())
 
         def finish(carry_out: Callable[[], list[Any]]) -> None:
             began = time.monotonic()
@@ -289,8 +269,10 @@ class _RunOfJob:
             check()
 
         backlog: Backlog | None = None
-        with session.starting(), naming_the_store(kind.common.checkpoint):
-            query = started(kind, kind.stream(session.spark, stop.file), session, finish)
+        with naming_the_store(kind.common.checkpoint):
+            stream = kind.stream(session.spark, lambda: stop.asked)
+            reader = stream.reader
+            query = started(kind, stream, session, finish)
         stop.at_once(query.stop)
         positions = CommittedPositions(kind, lambda: query.newest)
         attempts = FailedAttempts(session.spark.sparkContext, query.group)
@@ -322,45 +304,29 @@ class _RunOfJob:
             if backlog is not None:
                 backlog.close()
             positions.commit()
-        if stop.asked and kind.common.trigger_ms is None and not AllRead(stop.file).said:
+        if stop.asked and kind.common.trigger_ms is None and not reader.all_read:
             left = Backlog(reads, positions.last, kind.kafka).look_once(LEFT_WITHIN_S)
             listener.moment(replace(now(), lag=left))
+        return reader.all_read
 
 
 def started(
     kind: JobKind,
-    stream: StreamReader | ThroughSpark | DataFrame,
+    stream: Stream,
     session: SparkOfJob,
     finish: Callable[[Callable[[], list[Any]]], None],
-) -> Query:
+) -> BatchLoop:
     """Starts the batches of a job; `finish` gets what runs one and returns its summaries, before it is committed."""
-    from teacup.spark.batch_loop import BatchLoop, Row, ThroughSpark
-    from teacup.spark.stream_reader import StreamReader
+    from teacup.spark.batches.jobs import Row
+    from teacup.spark.batches.loop import BatchLoop
 
-    job, common = job_here(), kind.common
-    if isinstance(stream, StreamReader | ThroughSpark):
+    def finish_batch(run: Callable[[], list[Row]], tasks: int, number: int) -> None:
+        finish(lambda: reported(run(), tasks, kind.summary))
 
-        def finish_jobs(run: Callable[[], list[Row]], tasks: int, number: int) -> None:
-            finish(lambda: reported(run(), tasks, kind.summary))
-
-        return BatchLoop(session.spark, kind.name, common.checkpoint, stream, finish_jobs, common.trigger_ms).start(job)
-
-    def finish_frame(frame: DataFrame, batch_id: int) -> None:
-        def run() -> list[Any]:
-            nothing = partial(nothing_planned, frame.sparkSession, common.checkpoint, batch_id)
-            with cancelled_by_a_stop():
-                return summaries_of(frame, kind.summary, nothing)
-
-        with of_job(job), crossing():
-            sync_plan(common.checkpoint, batch_id)
-            finish(run)
-            session.end_planners()
-
-    trigger: dict[str, Any] = {"processingTime": f"{common.trigger_ms} milliseconds"}
-    if common.trigger_ms is None:
-        trigger = {"availableNow": True}
-    writer = stream.writeStream.queryName(kind.name).foreachBatch(finish_frame)
-    return Streaming(writer.option("checkpointLocation", common.checkpoint).trigger(**trigger).start())
+    common = kind.common
+    return BatchLoop(session.spark, kind.name, common.checkpoint, stream, finish_batch, common.trigger_ms).start(
+        job_here()
+    )
 
 
 def state_of(phase: Phase, backlog: Backlog | None, note: PlannerNote, executors: Executors) -> JobState:

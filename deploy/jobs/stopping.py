@@ -21,10 +21,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable
-from pathlib import Path
 from types import FrameType, TracebackType
-
-from teacup.base.scratch import ScratchFolder
 
 log = logging.getLogger("teacup")
 
@@ -37,24 +34,19 @@ STANDARD = (0, 1, 2)
 
 
 class StopRequest:
-    """Whether a job is asked to stop. `file` exists from then on, as planners look for it.
+    """Whether a job is asked to stop.
 
+    asked   whether it is
     begun   whether the job has begun its work; before, no batch is in progress
     """
 
-    def __init__(self, file: Path) -> None:
-        self.file, self._asked, self.begun = file, False, False
+    def __init__(self) -> None:
+        self.asked = self.begun = False
         self._at_once: Callable[[], None] | None = None
-
-    @property
-    def asked(self) -> bool:
-        """Whether it is asked to."""
-        return self._asked
 
     def ask(self) -> None:
         """Asks for a clean stop."""
-        self._asked = True
-        self.file.touch()
+        self.asked = True
 
     def at_once(self, stop: Callable[[], None] | None) -> None:
         """Sets what stops the job at once, called in a thread of its own; None: nothing."""
@@ -77,8 +69,7 @@ class Stop(StopRequest):
 
     def __init__(self, clock: Callable[[], float] = time.monotonic, *, ends_process: bool = False) -> None:
         self._clock, self._ends_process = clock, ends_process
-        self._folder = ScratchFolder("job")
-        super().__init__(self._folder.path / "stop")
+        super().__init__()
         self._asked_at = 0.0
         self._before: dict[signal.Signals, object] = {}
         self._terminals = [number for number in STANDARD if os.isatty(number)]
@@ -95,12 +86,6 @@ class Stop(StopRequest):
         while self._unsaid:
             log.info(self._unsaid.pop(0))
 
-    def of_one(self, number: int) -> StopRequest:
-        """Returns a separate request for one of several jobs."""
-        folder = self.file.with_name(str(number))
-        folder.mkdir()
-        return StopRequest(folder / self.file.name)
-
     def on_hangup(self, react: Callable[[], object]) -> None:
         """Sets what SIGHUP does without a terminal, in the handler; called at once if one has come already."""
         self._react = react
@@ -109,9 +94,9 @@ class Stop(StopRequest):
 
     def __enter__(self) -> Stop:
         if threading.current_thread() is threading.main_thread():  # handlers can be set only there
-            self._before = {number: signal.signal(number, self._signalled) for number in SIGNALS}
             if signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:  # as set by `nohup`
                 self._before[signal.SIGHUP] = signal.signal(signal.SIGHUP, self._hangs_up)
+            self._before |= {number: signal.signal(number, self._signalled) for number in SIGNALS}
         return self
 
     def __exit__(
@@ -122,7 +107,6 @@ class Stop(StopRequest):
             signal.signal(number, signal.SIG_IGN if ends else handler)  # type: ignore[arg-type]  # what it was before
         for line in self._unsaid:
             sys.stderr.write(f"{line}\n")
-        self._folder.close()
 
     def _hangs_up(self, number: int, frame: FrameType | None) -> None:
         self._hung_up = True

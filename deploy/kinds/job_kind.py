@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from pathlib import Path
 from pkgutil import resolve_name
 from typing import TYPE_CHECKING, Any
 
@@ -20,10 +19,9 @@ from teacup.kafka.log.admin import wait_for_brokers
 from teacup.kafka.log.topic_log import Ends
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import SparkSession
 
-    from teacup.spark.batch_loop import ThroughSpark
-    from teacup.spark.stream_reader import StreamReader
+    from teacup.spark.batches.jobs import Stream
 
 
 class JobKind(ABC):
@@ -82,11 +80,10 @@ class JobKind(ABC):
         """Runs the checks that need brokers but not Spark, and claims the output. Optional hook."""
 
     @abstractmethod
-    def stream(self, spark: SparkSession, stop_file: Path) -> StreamReader | ThroughSpark | DataFrame:
-        """Returns what plans the batches, whose tasks report rows of `SUMMARY_SCHEMA`; nothing once `stop_file` exists.
+    def stream(self, spark: SparkSession, stopping: Callable[[], bool]) -> Stream:
+        """Returns how batches are carried out, whose tasks report rows of `SUMMARY_SCHEMA`.
 
-        With what Spark does in between, where rows pass through its expressions; a streaming DataFrame of these rows
-        where records pass through a shuffle.
+        Nothing more is planned once it is `stopping`.
         """
 
     @abstractmethod

@@ -45,7 +45,7 @@ from teacup.base.process import begun, no_garbage_collection
 from teacup.base.stage_times import StageTimes
 from teacup.kafka.delivery.receipt import WrittenSoFar
 from teacup.kafka.delivery.transactional import IN_USE
-from teacup.spark.task import this_task
+from teacup.spark.worker import this_task
 
 ENDING_AT_ONCE = IN_USE - 1
 

@@ -27,7 +27,7 @@ from joins.spec_base import Wording, check_identity, in_python
 from teacup.base.fields import of_plain, plain
 from teacup.kafka.log.losses import Epochs
 
-FORMAT = 9
+FORMAT = 10
 IN_PYTHON = in_python("give the query a new checkpoint location, and a `start` for left")
 
 
@@ -85,12 +85,7 @@ class PartitionRange(msgspec.Struct, frozen=True, array_like=True, forbid_unknow
         return cls(offset, offset, watermark_ms=watermark_ms, bounds=(Bound(offset),))
 
 
-class Bucket(
-    msgspec.Struct,
-    BothSides[Mapping[int, PartitionRange]],
-    frozen=True,
-    rename={"advanced_ms": "moved_ms", "stored_ms": "outside_ms"},  # as stored
-):
+class Bucket(msgspec.Struct, BothSides[Mapping[int, PartitionRange]], frozen=True, forbid_unknown_fields=True):
     """The partitions that are planned together. On the direct path, bucket n holds partition n of both topics; on the
     shuffled path a single bucket holds all partitions, and is divided by key when it is carried out.
 

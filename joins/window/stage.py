@@ -27,7 +27,6 @@ from joins.window.backup import CheckpointedStore
 from joins.window.bolt import JoinBolt
 from joins.window.restore import SliceStore
 from joins.window.shuffle.pieces import (
-    Content,
     Fetch,
     FetchTask,
     Piece,
@@ -40,16 +39,8 @@ from joins.window.slice_files import FileStore, forget_other_generations
 from teacup.base.process import PerProcess
 from teacup.kafka.read.range_reader import Span
 
-PIECE = pa.schema(
-    [
-        ("part", pa.int32()),
-        ("content", pa.string()),
-        ("side", pa.string()),
-        ("partition", pa.int32()),
-        ("number", pa.int32()),
-        ("data", pa.binary()),
-    ]
-)
+PIECE = pa.schema([("part", pa.int32()), ("piece", pa.binary())])
+"""A row of the shuffle (`joins.window.shuffle.pieces.Piece.to_bytes`)."""
 
 
 def join_stage(spec: JoinSpec, windows: Path | None = None, copies: str | None = None) -> Stage[BucketSummary]:
@@ -120,11 +111,15 @@ _bolts: PerProcess[tuple[str, str, Path], JoinBolt] = PerProcess(4, lambda bolt:
 
 def _prefetch(spec: JoinSpec, tickets: Iterable[Ticket]) -> None:
     """Fetches all ranges in the background: left arrives while right is indexed."""
-    readers = _readers(spec)
     wanted: dict[str, dict[int, Span]] = {"right": {}, "left": {}}
     for ticket in tickets:
         for side, spans in wanted.items():
             spans |= {p: (r.start, r.end) for p, r in ticket.bucket.side(side).items() if r.records}
+    _prepare(spec, wanted)
+
+
+def _prepare(spec: JoinSpec, wanted: Mapping[str, Mapping[int, Span]]) -> None:
+    readers = _readers(spec)
     for side, spans in wanted.items():
         readers[side].prepare(spans)
 
@@ -133,8 +128,7 @@ def fetch_stage(spec: JoinSpec) -> Callable[[Iterable[str]], Iterator[pa.RecordB
     """Returns the stage that turns the tasks of `FetchReader` into pieces, in batches of `PIECE`."""
     read = _reading(_readers(spec))
 
-    def pieces(text: str) -> Iterator[Piece]:
-        task = msgspec.json.decode(text, type=FetchTask)
+    def pieces(task: FetchTask) -> Iterator[Piece]:
         if task.ticket is not None:
             yield from ticket_pieces(task.ticket)
         if task.fetch is not None:
@@ -149,9 +143,15 @@ def fetch_stage(spec: JoinSpec) -> Callable[[Iterable[str]], Iterator[pa.RecordB
         except NO_RETRY_HELPS as error:
             yield from failure_pieces(error, fetch.parts)
 
-    def rows(tasks: Iterable[str]) -> Iterator[pa.RecordBatch]:
+    def rows(texts: Iterable[str]) -> Iterator[pa.RecordBatch]:
+        tasks = [msgspec.json.decode(text, type=FetchTask) for text in texts]
+        wanted: dict[str, dict[int, Span]] = {"right": {}, "left": {}}
+        for fetch in (task.fetch for task in tasks if task.fetch is not None):
+            read_range = fetch.range.partition_range
+            wanted[fetch.side][fetch.range.partition] = (read_range.start, read_range.end)
+        _prepare(spec, wanted)
         for piece in chain.from_iterable(map(pieces, tasks)):
-            yield pa.record_batch({name: [getattr(piece, name)] for name in PIECE.names}, schema=PIECE)
+            yield pa.record_batch([[piece.part], [piece.to_bytes()]], schema=PIECE)
 
     return rows
 
@@ -173,19 +173,13 @@ def shuffled_stage(spec: JoinSpec, windows: Path | None = None, copies: str | No
 
 def each_part(
     stage: Callable[[Iterable[ShuffledPart]], Iterator[pa.RecordBatch]],
-) -> Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]:
-    """Makes a stage of pieces (`PIECE`) from a stage of parts.
+) -> Callable[[Iterable[bytes]], Iterator[pa.RecordBatch]]:
+    """Makes a stage of pieces, as they come through the shuffle, from a stage of parts.
 
     A task holds its pieces until the last one has come, as Spark gives them in any order.
     """
 
-    def rows(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        return stage(parts_of(_pieces(batches)))
+    def rows(pieces: Iterable[bytes]) -> Iterator[pa.RecordBatch]:
+        return stage(parts_of(map(Piece.from_bytes, pieces)))
 
     return rows
-
-
-def _pieces(batches: Iterable[pa.RecordBatch]) -> Iterator[Piece]:
-    for batch in batches:
-        for row in batch.to_pylist():
-            yield Piece(**{**row, "content": Content(row["content"])})

@@ -23,8 +23,6 @@ from typing import Any, TypeVar
 
 import msgspec
 
-from teacup.base.fields import local_folder
-
 CHECKSUM = "crc"
 
 T = TypeVar("T")
@@ -76,17 +74,6 @@ def write(path: Path, data: bytes) -> None:
         os.fsync(file.fileno())
     new.replace(path)
     sync(path.parent)
-
-
-def sync_plan(checkpoint: str, batch_id: int) -> None:
-    """Syncs the plan of a batch to the disk, with the folders that lead to it; only local checkpoints need this."""
-    folder = local_folder(checkpoint)
-    if folder is None:
-        return
-    plans = folder / "offsets"
-    for path in (plans / str(batch_id), plans / f".{batch_id}.crc", plans, folder / "metadata", folder):
-        if path.exists():  # whether there is a checksum beside the file depends on Spark's file system
-            sync(path)
 
 
 def sync(path: Path) -> None:

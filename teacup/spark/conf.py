@@ -39,6 +39,7 @@ _DEFAULTS: Mapping[str, str] = {
     "spark.sql.execution.pyspark.udf.simplifiedTraceback.enabled": "true",
     "spark.executorEnv.SPARK_SIMPLIFIED_TRACEBACK": "1",  # as that sets it: with another environment, jobs of RDDs
     # would have a daemon and workers of their own
+    "spark.shuffle.reduceLocality.enabled": "false",  # behind a shuffle tasks run where windows are, not most data
     "spark.task.maxFailures": str(TASK_ATTEMPTS),
     "spark.speculation.minTaskRuntime": "30s",  # if the user has enabled speculation
 }

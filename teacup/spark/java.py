@@ -50,7 +50,6 @@ from teacup.base.logs import logs_json
 from teacup.base.scratch import ScratchFolder
 from teacup.spark import conf
 from teacup.spark.errors import JvmEnded, MissingTool
-from teacup.spark.planner.connection import shown
 
 if TYPE_CHECKING:
     from py4j.java_gateway import JavaGateway
@@ -226,7 +225,6 @@ class Jvm:
         self._as_json = logs_json(properties)
         self._shown = threading.Thread(target=self._show, name="jvm-errors", daemon=True)
         self._gateway: JavaGateway | None = None
-        self._planned = False
 
     def connect(self) -> None:
         """Waits until the JVM answers, and makes it PySpark's. Raises `JvmEnded`."""
@@ -250,12 +248,6 @@ class Jvm:
     def runs(self) -> bool:
         """Whether it has not ended."""
         return self._process.poll() is None
-
-    def end_planners(self) -> None:
-        """Ends the planners; to be called once a query's first batch is done."""
-        if not self._planned:
-            self._planned = True
-            end_planners(self._process.pid)
 
     def ended(self, within_s: float) -> JvmEnded | None:
         """Returns how it ended, if it ends within this time."""
@@ -294,7 +286,9 @@ class Jvm:
 
     def _show(self) -> None:
         assert self._process.stderr is not None
-        for text in shown(line.decode(errors="replace") for line in self._process.stderr):
+        for text in (line.decode(errors="replace") for line in self._process.stderr):
+            if _SAYS_NOTHING.search(text):
+                continue
             if self._as_json:
                 log.warning("%s", text.rstrip("\n"))
             else:
@@ -307,6 +301,9 @@ def own_address(properties: Mapping[str, str]) -> dict[str, str]:
     return {"SPARK_LOCAL_IP": "127.0.0.1"} if conf.is_local(properties["spark.master"]) else {}
 
 
+_SAYS_NOTHING = re.compile("Using incubator modules|^SLF4J: ")  # from every JVM, and from the S3 driver
+
+
 @contextmanager
 def _environment(values: Mapping[str, str]) -> Iterator[None]:
     """Sets environment variables for the time of a `with` block."""
@@ -316,27 +313,6 @@ def _environment(values: Mapping[str, str]) -> Iterator[None]:
     finally:
         for name in values:
             del os.environ[name]
-
-
-MODULES = ("pyspark.sql.worker.create_data_source", "pyspark.sql.worker.plan_data_source_read")
-
-
-def end_planners(jvm: int) -> list[int]:
-    """Ends the planners of this JVM and returns their process numbers; none if the system has no `/proc`."""
-    found = [int(process.name) for process in Path("/proc").glob("[0-9]*") if _is_planner(process, jvm)]
-    for pid in found:
-        with suppress(ProcessLookupError):
-            os.kill(pid, signal.SIGTERM)
-    return found
-
-
-def _is_planner(process: Path, jvm: int) -> bool:
-    try:
-        parent = int((process / "stat").read_text().rpartition(")")[2].split()[1])
-        command = (process / "cmdline").read_bytes().decode(errors="replace").split("\0")
-    except OSError:  # it has ended, or belongs to another user and is hidden
-        return False
-    return parent == jvm and "pyspark.daemon" in command and any(module in command for module in MODULES)
 
 
 AGAINST_LACK_OF_MEMORY = (

@@ -4,7 +4,6 @@ Spark passes on only the text of a traceback, so an error travels as a note of t
 
     raise DataLoss(...)   in a source or a task; its class determines the exit code of the command
     crossing()            at the edge adds a line to the exception's notes, which Python prints after its message
-    cancelled_by_a_stop() at the same edge, for what a stop of the query has cancelled
     crossed(text)         finds the line in the text of Spark's error, which may repeat it, and may contain several
 
 A task reports a summary, which is typed in the task and in the driver, and a row of JSON where it crosses the JVM. A
@@ -29,8 +28,6 @@ import pyarrow as pa
 from teacup.base.errors import ExitCode
 
 MARK = "teacup-error: "
-
-_CANCELLED = re.compile("cancelled job group|java.lang.InterruptedException")
 
 T = TypeVar("T")
 P = ParamSpec("P")
@@ -102,30 +99,6 @@ def crossing() -> Iterator[None]:
         note = None if failure is None else MARK + failure.to_json()
         if note is not None and note not in getattr(error, "__notes__", ()):
             error.add_note(note)
-        raise
-
-
-class BatchCancelled(Exception):
-    """A stop has cancelled the jobs of a batch, which runs again at the next start. Spark recognises its words."""
-
-    def __init__(self) -> None:
-        super().__init__(
-            "py4j.protocol.Py4JJavaError: An error occurred while calling collect: java.lang.InterruptedException"
-        )
-
-
-@contextmanager
-def cancelled_by_a_stop() -> Iterator[None]:
-    """Raises `BatchCancelled` instead of Spark's error if a stop of the query has ended what is done here.
-
-    Spark looks for the interruption with a regular expression over the whole text from Python. If that includes the
-    stacks of Java and Python, the search needs more stack than its thread has, and ends in a trace of its own.
-    """
-    try:
-        yield
-    except Exception as error:
-        if _CANCELLED.search(str(error)):
-            raise BatchCancelled from None
         raise
 
 

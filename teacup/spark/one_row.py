@@ -1,4 +1,4 @@
-"""A stream with one row: has Spark load and start what a query of ours needs, without any topic.
+"""One batch of one row: has Spark load and start what a job of ours needs, without any topic.
 
 It serves the archive of Spark's classes (`teacup.spark.class_archive`) and a process that waits for its turn
 (`deploy.jobs.standby`).
@@ -8,87 +8,67 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Iterator
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING, Any
 
-from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
-from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, SupportsTriggerAvailableNow
-from pyspark.sql.types import StructType
+import pyarrow as pa
 
 from teacup.base.scratch import ScratchFolder
-from teacup.spark.jvm_errors import cancelled_by_a_stop
+from teacup.spark.batches.jobs import Row, Stream
+from teacup.spark.batches.loop import BatchLoop
+from teacup.spark.jvm_errors import summary_rows
+from teacup.spark.stream_reader import ReaderControl, StreamReader, pickled
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import SparkSession
 
 log = logging.getLogger("teacup.spark.one_row")
 
+NAME = "one-row"
 WITHIN_S = 60
 LOOK_EVERY_S = 0.5
 
 
 def carry_out(spark: SparkSession, stopped: Callable[[], bool] = lambda: False) -> None:
-    """Runs the stream, with a checkpoint that is removed again; ends early if it is to stop."""
-    spark.dataSource.register(_OneRow)
-    rows = spark.readStream.format(_OneRow.name()).load().mapInArrow(lambda batches: batches, "value bigint")
-    with ScratchFolder("one-row") as checkpoint:
-        query = (
-            rows.writeStream.foreachBatch(_collect)
-            .option("checkpointLocation", str(checkpoint))
-            .trigger(availableNow=True)
-            .start()
-        )
+    """Runs the batch, with a checkpoint that is removed again; ends early if it is to stop."""
+    with ScratchFolder(NAME) as checkpoint:
+        batches = BatchLoop(spark, NAME, str(checkpoint), Stream(_OneRow()), _finish, None).start()
         try:
             ends_s = time.monotonic() + WITHIN_S
-            while not (stopped() or query.awaitTermination(LOOK_EVERY_S)):  # type: ignore[arg-type]  # may be a fraction
+            while not (stopped() or batches.awaitTermination(LOOK_EVERY_S)):
                 if time.monotonic() > ends_s:
                     break
         finally:
-            query.stop()
+            batches.stop()
 
 
 def rehearse(spark: SparkSession, stopped: Callable[[], bool]) -> None:
-    """Runs it, so that the next query finds everything that Spark loads and starts for its first; takes seconds."""
+    """Runs it, so that the next job finds everything that Spark loads and starts for its first; takes seconds."""
     try:
         carry_out(spark, stopped)
-    except Exception as error:  # noqa: BLE001 - nothing depends on it: the next query only starts more slowly
-        log.debug("the stream of one row was not carried out: %s", error)
+    except Exception as error:  # noqa: BLE001 - nothing depends on it: the next job only starts more slowly
+        log.debug("the batch of one row was not carried out: %s", error)
 
 
-class _OneRow(DataSource):
-    """A stream with one row in it."""
+class _OneRow(StreamReader):
+    """One batch of one task."""
 
-    @classmethod
-    def name(cls) -> str:
-        return "teacup_one_row"
+    def __init__(self) -> None:
+        super().__init__(NAME, ReaderControl(), pickled(_rows))
 
-    def schema(self) -> str:
-        return "value bigint"
+    def plan(self, start: dict[str, Any]) -> dict[str, Any] | None:
+        return None if start else {"rows": 1}
 
-    def streamReader(self, schema: StructType) -> DataSourceStreamReader:
-        return _OneRowReader()
+    def tasks(self, end: dict[str, Any]) -> Sequence[int]:
+        return [1]
 
-
-class _OneRowReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    def prepareForTriggerAvailableNow(self) -> None:
-        """Has nothing to prepare."""
-
-    def initialOffset(self) -> dict[str, int]:
-        return {"rows": 0}
-
-    def getDefaultReadLimit(self) -> ReadLimit:
-        return ReadAllAvailable()
-
-    def latestOffset(self, start: dict[str, int], limit: ReadLimit) -> dict[str, int]:
-        return {"rows": 1}
-
-    def partitions(self, start: dict[str, int], end: dict[str, int]) -> list[InputPartition]:
-        return [InputPartition(row) for row in range(start["rows"], end["rows"])]
-
-    def read(self, partition: InputPartition) -> Iterator[tuple[int]]:
-        yield (partition.value,)
+    def disconnect(self) -> None:
+        """Has nothing open."""
 
 
-def _collect(frame: DataFrame, batch_id: int) -> None:
-    with cancelled_by_a_stop():
-        frame.collect()
+def _rows(tasks: Sequence[int]) -> Iterator[pa.RecordBatch]:
+    return summary_rows(tasks)
+
+
+def _finish(run: Callable[[], list[Row]], tasks: int, number: int) -> None:
+    run()

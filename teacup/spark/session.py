@@ -17,7 +17,6 @@ import sys
 import threading
 from collections.abc import Callable, Mapping
 from concurrent.futures import Future
-from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
@@ -28,7 +27,6 @@ from teacup.spark.cluster.executors import Executors, ExecutorWatch
 from teacup.spark.cluster.master import check_master
 from teacup.spark.errors import JvmEnded, MasterUnreachable, SessionRefused, StartFailed
 from teacup.spark.java import JAVA_OPTIONS, Jvm, archive_options, use_spark_home
-from teacup.spark.planner.forks import PlannerForks
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -72,18 +70,14 @@ class Session:
 
         rows_in_jvm   False: only tickets and summaries pass through the JVM, which is then tuned to start faster
         exactly_once  whether rows are written in transactions, so that `spark.speculation` is harmless
-        jobs          how many share it: the planners of several queries share memory
+        jobs          how many share it
         """
         _refuse({key: str(value) for key, value in spark.items()}, exactly_once)
         submitted = _submitted()
         self._name, self._exactly_once = name, exactly_once
         self._properties = _properties({**spark, **submitted}, rows_in_jvm)
-        self._forks: PlannerForks | None = None
         if jobs > 1:
             self._properties[f"spark.executorEnv.{JOBS}"] = os.environ[JOBS] = str(jobs)
-        if jobs > 1 and conf.is_local(self._properties["spark.master"]):
-            self._forks = PlannerForks()
-            _use_interpreter(self._properties, self._forks.python)
         if submitted:
             self._properties.setdefault("spark.log.level", "WARN")  # that JVM has already read another configuration
         elif conf.is_one_machine(self._properties["spark.master"]):
@@ -128,17 +122,8 @@ class Session:
         self._warming = threading.Thread(target=run, name="warm-up", daemon=True)
         self._warming.start()
 
-    def starting(self) -> AbstractContextManager[None]:
-        """Returns the context for starting a query; a single one need not wait for others (`deploy.jobs.many_jobs`)."""
-        return nullcontext()
-
     def give_up(self) -> None:
         """Called when a job has ended for lack of executors; alone, nothing follows (`deploy.jobs.many_jobs`)."""
-
-    def end_planners(self) -> None:
-        """Ends what Spark has started to plan the query, as it is not needed after a batch."""
-        if self._jvm is not None:
-            self._jvm.end_planners()
 
     @property
     def gone(self) -> bool:
@@ -159,8 +144,6 @@ class Session:
             self._spark.stop()
         if self._jvm is not None:
             self._jvm.close(within_s)
-        if self._forks is not None:
-            self._forks.close()
 
     def _created(self) -> SparkSession:
         from py4j.protocol import Py4JJavaError
@@ -224,7 +207,9 @@ def _properties(given: Mapping[str, str], rows_in_jvm: bool) -> dict[str, str]:
     properties[JAVA_OPTIONS] = _java_options(properties, rows_in_jvm)
     local = conf.is_local(properties["spark.master"])
     if local or not (os.environ.get("PYSPARK_PYTHON") or properties.get("spark.pyspark.python")):
-        _use_interpreter(properties, sys.executable)
+        # Spark would start workers with plain `python3`. On a cluster the path is on another machine, so the user's
+        # setting counts.
+        os.environ["PYSPARK_PYTHON"] = properties["spark.pyspark.python"] = sys.executable
     return properties
 
 
@@ -287,12 +272,3 @@ def check_interpreter(spark: SparkSession) -> None:
         f"Spark would start its workers with {found or context.pythonExec!r}, which lacks teacup-joins: set "
         'os.environ["PYSPARK_PYTHON"] = sys.executable before the session starts'
     )
-
-
-def _use_interpreter(properties: dict[str, str], python: str) -> None:
-    """Lets workers on this machine use our interpreter, as Spark starts them with plain `python3` by default.
-
-    On a cluster the path is on another machine, so the user's setting counts: `PYSPARK_PYTHON` or
-    `spark.pyspark.python`.
-    """
-    os.environ["PYSPARK_PYTHON"] = properties["spark.pyspark.python"] = python

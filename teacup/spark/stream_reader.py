@@ -2,15 +2,15 @@
 
     initialOffset   {}: nothing is planned yet. Spark calls it twice, and again when it replays batch 0, so it must be
                     a constant
-    latestOffset    the next batch, as `plan` gives it; `start` itself if there is nothing to do, or if the stop file
-                    exists, even if it appeared during planning. A reader with a stop file looks for seconds before it
-                    returns `start`: being asked again costs Spark more than a look. A batch carries its checksum
-                    (`teacup.base.files`), because Spark may write its log without one
+    latestOffset    the next batch, as `plan` gives it; `start` itself if there is nothing to do, or if it is to stop,
+                    even if it was asked to during planning. A batch carries its checksum (`teacup.base.files`), because
+                    Spark may write its log without one
     partitions      one per Spark task, which gets some of `tasks`: as many as `together` says
     read            on an executor: what the stage makes of them
     stop            closes connections
 
-Whatever it does, its process ends once its connection to the JVM is closed (`teacup.spark.planner.connection`).
+A job asks it in its own process (`teacup.spark.batches.loop`). Spark, for a query of the library, asks it in a process
+beside the driver, which ends once its connection to the JVM is closed (`teacup.spark.planner_process`).
 
 Errors of ours leave it with their mark (`teacup.spark.jvm_errors`).
 
@@ -19,7 +19,7 @@ every ten seconds why, for how long, and when it gives up, and finally lets the 
 new connections, because librdkafka may never reconnect by itself.
 
 Under `availableNow` a run reads up to the ends that its first look found (`teacup.kafka.log.topic_log`). A partition
-that was not listed then is not read by this run. When all is read, the reader notes that (`AllRead`) before it returns
+that was not listed then is not read by this run. When all is read, the reader notes that (`all_read`) before it returns
 `start`, because a run that is asked to stop ends with the same answer and is not done.
 
 The reader and its stage travel as bytes, because Spark starts processes that only ask for the schema and need not
@@ -35,7 +35,6 @@ from abc import abstractmethod
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
-from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
@@ -52,36 +51,26 @@ from teacup.base.process import jobs_together, use_arrow_without_pandas
 from teacup.kafka.errors import KafkaUnavailable
 from teacup.kafka.log.topic_log import Ends, ListedEnds
 from teacup.spark.jvm_errors import crossing, crossing_rows
-from teacup.spark.planner.connection import end_with_connection
-from teacup.spark.planner.notes import BROKERS, AllRead, PlannerNotes, notes_file
-from teacup.spark.task import batch_of_task
-from teacup.spark.worker_affinity import turns
+from teacup.spark.planner_notes import BROKERS, PlannerNotes
+from teacup.spark.planner_process import end_with_connection
+from teacup.spark.worker import batch_of_task, turns
 
 
 @dataclass(frozen=True, kw_only=True)
 class ReaderControl:
     """The settings of a streaming reader.
 
-    stop_file           while it exists, nothing more is planned: this makes a clean stop possible
+    stopping            whether nothing more is to be planned: this makes a clean stop possible. With it the reader
+                        looks for seconds before it says that there is nothing to do; without it, Spark asks again
     unreachable_for_s   how long an unreachable broker, or a wrong clock, only holds the reader
     commit_group        the consumer group for positions of committed batches, for readers that commit any; None: none
     anchor              a trusted reading of this machine's wall clock, with that of its monotonic clock
     """
 
-    stop_file: Path | None = None
+    stopping: Callable[[], bool] | None = None
     unreachable_for_s: float = 300.0
     commit_group: str | None = None
     anchor: tuple[int, int] = field(default_factory=lambda: read_clocks())
-
-    @property
-    def notes_file(self) -> Path | None:
-        """Where the reader notes what it waits for, if the file exists."""
-        return None if self.stop_file is None else notes_file(self.stop_file)
-
-    @property
-    def stopping(self) -> bool:
-        """Whether nothing more is to be planned."""
-        return self.stop_file is not None and self.stop_file.exists()
 
 
 log = logging.getLogger("teacup.spark.stream_reader")
@@ -100,7 +89,9 @@ LOOKS_FOR_S = 5.0
 
 
 class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """A reader in a process of its own beside the driver. It connects on first use, as it is also sent to executors.
+    """Plans batches. It connects on first use, as a query of the library also sends it to executors.
+
+    all_read   under `availableNow`: whether the newest look found that all is read
 
     Subclasses give `plan`, `tasks`, `disconnect`; and `together`, `commit`, `waits`, `holds_for_s` if they differ.
     """
@@ -108,15 +99,16 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def __init__(self, name: str, control: ReaderControl, stage: bytes) -> None:
         """name: of the job, for the log; stage: as made by `pickled`."""
         self._name, self.stage, self.control = name, stage, control
-        self.ends = False  # set by whoever runs it in its own process (`teacup.spark.batch_loop`)
+        self.ends = False  # set by whoever runs it in its own process (`teacup.spark.batches.loop`)
         if jobs_together() > 1:
-            mention(job=name)  # in the planner, and in a worker that carries out its tasks
+            mention(job=name)  # in a worker that carries out its tasks
+        self.all_read = False
         self.listed: ListedEnds | None = None  # under `availableNow`
         self._held_since_s: float | None = None
         self._held_since_ms = 0
         self._wait_s, self._planned_s = WAIT_S[0], time.monotonic()
         self._report = Every(SAY_EVERY_S, at_once=True)
-        self.notes = PlannerNotes(control.notes_file)
+        self.notes = PlannerNotes()
 
     @abstractmethod
     def plan(self, start: dict[str, Any]) -> dict[str, Any] | None:
@@ -211,7 +203,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
             if end is not None:
                 self._wait_s, self._planned_s = WAIT_S[0], time.monotonic()
             if done:
-                self._note_whether_all_is_read(end is None or end == start)
+                self.all_read = self.listed is not None and (end is None or end == start)
                 return start if end is None or self._stopping else with_checksum(end)
             time.sleep(self._wait_s)
             self._wait_s = min(2 * self._wait_s, self._waits_at_most_s)
@@ -219,11 +211,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     @property
     def _stopping(self) -> bool:
-        return self.ends or self.control.stopping
-
-    def _note_whether_all_is_read(self, found: bool) -> None:
-        if self.listed is not None and self.control.stop_file is not None:
-            AllRead(self.control.stop_file).say(found)
+        return self.ends or (self.control.stopping is not None and self.control.stopping())
 
     @property
     def _waits_at_most_s(self) -> float:
@@ -232,8 +220,8 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     @property
     def _looks_for_s(self) -> float:
-        """Without a stop file, Spark must be able to stop between two looks. A run under `availableNow` is over."""
-        return 0.0 if self.control.stop_file is None or self.listed is not None else LOOKS_FOR_S
+        """Spark must be able to stop between two looks. A run under `availableNow` is over."""
+        return 0.0 if self.control.stopping is None or self.listed is not None else LOOKS_FOR_S
 
     def _holds(self, error: Exception) -> bool:
         """Waits a second if the error may still pass. Returns whether it may."""
@@ -276,11 +264,10 @@ def carried_out(name: str, stage: bytes, task: SparkTask) -> Iterator[Any]:
     return crossing_rows(made)(task.value)
 
 
-def reports(name: str, stage: bytes, payloads: Iterable[bytes]) -> Iterator[tuple[Any, ...]]:
-    """Carries out pickled Spark tasks, on an executor: yields the rows of what they make."""
-    for payload in payloads:
-        for batch in carried_out(name, stage, cloudpickle.loads(payload)):
-            yield from zip(*(column.to_pylist() for column in batch.columns), strict=True)
+def payloads(batches: Iterable[pa.RecordBatch]) -> Iterator[bytes]:
+    """Yields the bytes in the last column of these batches."""
+    for batch in batches:
+        yield from batch.column(batch.num_columns - 1).to_pylist()
 
 
 def pickled(stage: PartitionStage) -> bytes:

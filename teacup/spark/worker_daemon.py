@@ -13,7 +13,7 @@ nobody knows why. PySpark's daemon ignores SIGCHLD, so that it does not learn ho
 own before each fork. Spark, too, has workers killed: idle ones, and those of cancelled tasks. It tells the daemon
 which, by a number that the daemon reads (`asked`). The daemon itself ends them with SIGHUP.
 
-It also counts them, in memory that they share: a worker that is not needed retires (`teacup.spark.worker_affinity`).
+It also counts them, in memory that they share: a worker that is not needed retires (`teacup.spark.worker`).
 """
 
 from __future__ import annotations
@@ -123,7 +123,7 @@ if __name__ == "__main__":
     from pyspark import daemon, worker
     from pyspark.serializers import read_int, write_int
 
-    from teacup.spark.worker_affinity import turns
+    from teacup.spark.worker import turns
 
     workers = Workers()
     workers.watch()

@@ -32,8 +32,7 @@ from tests.support.signals import catches
 
 WITHIN_S = 300.0  # on a busy machine
 GONE_WITHIN_S = 30.0
-JVM, PLANNER = "SparkSubmit", "python_streaming_source_runner"
-FORKED_PLANNER = "planner.forks\0serve"
+JVM = "SparkSubmit"
 CACHES = {f"teacup-cache-{os.getuid()}", f"teacup-windows-{os.getuid()}"}
 """One of each for a user."""
 PAUSED_S = 3.0
@@ -303,14 +302,8 @@ class StoppedRun:
         return catches(self._pid, signal.SIGTERM)
 
     def _planner(self) -> bool:
-        """Whether what plans has begun: in the command itself, which says so, or for a shuffled join in a process.
-
-        Where these are forked, they are children of their server. A standby that waits says that it is ready, too.
-        """
-        if "shuffled-join" not in KINDS[self.kind]:
-            return self._told.ready() > ("standby: warm, waits for" in self._job.logged())
-        servers = self._some(FORKED_PLANNER)
-        return bool(self._some(PLANNER)) or len(servers) > 1
+        """Whether what plans has begun, as the job says. A standby that waits says that it is ready, too."""
+        return self._told.ready() > ("standby: warm, waits for" in self._job.logged())
 
     def _is_connected(self) -> bool:
         """Whether the job itself is connected to the broker: once its planner is there, it may be no longer."""

@@ -135,7 +135,7 @@ FORMATS: Mapping[str, Format] = {
         (ValueError, "Expected `object`"),
         numbered=False,
     ),
-    "ticket": Format(1, _digested(_TICKET), lambda x: _digested(of_plain(Ticket, x)), (ValueError, ""), numbered=False),
+    "ticket": Format(2, _digested(_TICKET), lambda x: _digested(of_plain(Ticket, x)), (ValueError, ""), numbered=False),
 }
 
 

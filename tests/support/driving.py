@@ -7,6 +7,7 @@ batch a second time, or plan it with a wrong clock. What is shuffled does not le
 from __future__ import annotations
 
 import shutil
+import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
@@ -49,7 +50,7 @@ class Driven(Running):
         super().__init__(None)
         self.spec, self.folder, self._facts, self._copies = spec, folder, facts, copies
         self.batches: list[Batch] = []
-        self._stop_file = folder / "stop"
+        self._stopping = threading.Event()
         self._starts = 0
         self._offset: Offset = {}
         self._planned: Offset | None = None
@@ -61,7 +62,7 @@ class Driven(Running):
 
     def stop(self) -> None:
         """No batch is planned any more until the next start."""
-        self._stop_file.touch()
+        self._stopping.set()
 
     def restart(self, losing: Sequence[str] = (), spec: JoinSpec | None = None) -> None:
         """Continue as a new process would, after a planned batch that failed with that batch.
@@ -70,7 +71,7 @@ class Driven(Running):
         spec     what the join is from now on; None: as it was
         """
         self._reader.stop()
-        self._stop_file.unlink(missing_ok=True)
+        self._stopping.clear()
         self.spec = spec or self.spec
         kept = self.windows
         self._starts += 1
@@ -141,7 +142,7 @@ class Driven(Running):
     def _opened(self) -> StreamReader:
         control = JoinControl(
             windows=self.windows,
-            stop_file=self._stop_file,
+            stopping=self._stopping.is_set,
             facts=self._facts or self.windows,
             copied=self._copies is not None,
         )

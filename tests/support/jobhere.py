@@ -14,7 +14,7 @@ import threading
 import time
 import uuid
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -54,19 +54,12 @@ class Shared:
     def warm_up(self) -> None:
         """Its workers run."""
 
-    def starting(self) -> AbstractContextManager[None]:
-        """Not one of several that wait for each other."""
-        return nullcontext()
-
     def executors(self) -> Executors:
         """The driver is the only one."""
         return Executors(1)
 
     def give_up(self) -> None:
         """It never does."""
-
-    def end_planners(self) -> None:
-        """Other tests plan queries."""
 
     def ended(self) -> None:
         """Not by a job."""

@@ -25,7 +25,7 @@ import pyarrow as pa
 
 from deploy.errors import ForeignRow
 from deploy.jobfile.job import JoinJob
-from deploy.jobs.query import summaries_of
+from deploy.jobs.query import reported
 from deploy.output.accounts import DeliveredBatch
 from deploy.output.stage import deliver_stage
 from joins.errors import NO_RETRY_HELPS
@@ -95,8 +95,9 @@ def deliver_slice(spark: SparkSession, work: Work) -> list[DeliveredBatch[SliceS
             yield from summary_rows(judged(work, partition, joined), *NO_RETRY_HELPS)
 
     found = spark.range(0, tasks, 1, tasks).mapInArrow(positions, "partition int, offset bigint")
-    rows = found.repartitionById(len(partitions), "partition").mapInArrow(judge, SUMMARY_SCHEMA)
-    return summaries_of(rows, DeliveredBatch[SliceSummary], nothing_planned=lambda: False)
+    rows = found.repartitionById(len(partitions), "partition").mapInArrow(judge, SUMMARY_SCHEMA).collect()
+    reports = [(row.summary, row.failure) for row in rows]
+    return reported(reports, len(partitions), DeliveredBatch[SliceSummary])
 
 
 def pieces_of(output: Mapping[int, tuple[int, int]]) -> list[Piece]:

@@ -43,7 +43,7 @@ from teacup.kafka.headers import REJECTED
 from teacup.kafka.write.topic_limits import forget_limits, limits_of, within_limits
 from teacup.kafka.write.writer import discard_writer, open_writer
 from teacup.spark.jvm_errors import FIRST_TRY, TaskRun, summary_rows
-from teacup.spark.task import this_task
+from teacup.spark.worker import this_task
 from teacup.storage.client import StorageClient
 from teacup.storage.errors import GenerationChanged, ItemsUnsettled, RateLimited, ServerUnavailable
 from teacup.storage.model import Status

@@ -29,8 +29,6 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-import msgspec
-
 from datadelay.watermark import UNKNOWN
 from joins.batch.rules import earliest_left, earliest_right
 from joins.batch.state import BatchPlan
@@ -41,7 +39,7 @@ from teacup.kafka.log.losses import CONTINUE, Epochs, Losses, epochs_of
 from teacup.kafka.log.time_search import left_behind
 from teacup.kafka.log.topic_log import Ends, TimeQuery, TopicLog, begins_of
 
-FORMAT = 3
+FORMAT = 4
 SNAPSHOTS = 200
 REMEDY = "remove the folder `unjoined` of the checkpoint and start over at a time (`teacup unjoined --start TIME`)"
 
@@ -91,7 +89,8 @@ class Share:
     number: int
 
 
-class RightSlice(msgspec.Struct, frozen=True, rename={"expiry_ms": "over_ms"}):  # as stored
+@dataclass(frozen=True, slots=True)
+class RightSlice:
     """A slice of right: records below `expiry_ms` can match no unread left record, except late ones.
 
     Its rows are in `output`; records above `ceiling_ms` are from the future.

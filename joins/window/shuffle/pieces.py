@@ -54,8 +54,7 @@ class Content(StrEnum):
     FAILURE = "failure"
 
 
-@dataclass(frozen=True, slots=True)
-class Piece:
+class Piece(msgspec.Struct, frozen=True, array_like=True):
     """What a task sends to a part. number: its index among the pieces of its partition."""
 
     part: int
@@ -64,6 +63,15 @@ class Piece:
     partition: int
     number: int
     data: bytes
+
+    def to_bytes(self) -> bytes:
+        """Returns it as it goes through the shuffle."""
+        return msgspec.msgpack.encode(self)
+
+    @classmethod
+    def from_bytes(cls, data: bytes) -> Piece:
+        """Reads what `to_bytes` wrote."""
+        return msgspec.msgpack.decode(data, type=cls)
 
 
 def ticket_pieces(ticket: Ticket) -> Iterator[Piece]:

@@ -17,7 +17,7 @@ from joins.window.shuffle.pieces import Fetch, FetchTask
 from joins.window.stage import fetch_stage
 from teacup.spark.stream_reader import StreamReader, rows_of
 
-PIECE_SCHEMA = "part int, content string, side string, partition int, number int, data binary"
+PIECE_SCHEMA = "part int, piece binary"
 
 
 class FetchReader(TicketReader):
@@ -30,6 +30,15 @@ class FetchReader(TicketReader):
         fetches = (FetchTask(fetch=fetch) for fetch in Fetch.all_of(self._spec, ticket))
         return [msgspec.json.encode(task).decode() for task in (FetchTask(ticket=ticket), *fetches)]
 
+    def task_keys(self, end: dict[str, Any], tasks: int) -> list[str]:
+        (ticket,) = Ticket.all_of(BatchPlan.from_json(end))
+        return ["ticket", *(f"{fetch.side} {fetch.range.partition}" for fetch in Fetch.all_of(self._spec, ticket))]
+
+
+def parts_of_batch(end: dict[str, Any]) -> int:
+    """Returns how many parts the batch that ends there has."""
+    return BatchPlan.from_json(end).parts or 0
+
 
 def shuffled(
     spark: SparkSession, spec: JoinSpec, control: JoinControl, reader: Callable[..., StreamReader]
@@ -37,4 +46,4 @@ def shuffled(
     """Returns the streaming DataFrame of pieces, those of a part in the same Spark partition; reader: `FetchReader`."""
     assert spec.buckets is not None, "joins.plan.start.copartition sets it"
     source = ticket_source(spec, control, reader, fetch_stage(spec), PIECE_SCHEMA)
-    return rows_of(spark, source).repartitionById(spec.buckets, "part")
+    return rows_of(spark, source).repartitionById(spec.buckets, "part").select("piece")

@@ -14,7 +14,7 @@ import psutil
 from tests.support.jobprocess import JobProcess
 from tests.support.leftovers import of_session
 
-JVM, DAEMON, PLANNER = "SparkSubmit", "-m\0teacup.spark.worker_daemon", "python_streaming_source_runner"
+JVM, DAEMON = "SparkSubmit", "-m\0teacup.spark.worker_daemon"
 """What is in the command lines; process numbers say nothing about who came first, as they start again from 1."""
 
 

@@ -15,7 +15,6 @@ from deploy.checkpoint.join_checkpoint import Checkpoint
 from deploy.jobfile.load import load_job
 from joins.batch.ticket import Ticket
 from joins.items import Begin
-from teacup.base import files
 from teacup.base.errors import ExitCode
 from teacup.base.files import with_checksum
 from teacup.kafka.delivery.fencing import OutputBucket, read_receipt
@@ -224,17 +223,3 @@ def test_an_attempt_of_an_old_checkpoint_finds_the_claim_of_the_new_one(kafka, j
             old.commit(Receipt("old", 1, "d", 1, True), {bucket.topic: 1})
 
     assert read_receipt(kafka, bucket)[0].generation == Checkpoint(str(tmp_path / "other")).generation()
-
-
-def test_a_plan_is_on_the_disk_before_its_batch_runs(kafka, job, tmp_path, monkeypatch):
-    """The file and the folders that lead to it. Whether the disk keeps its promise cannot be tested here."""
-    synced, really = [], files.sync
-    monkeypatch.setattr(files, "sync", lambda path: (synced.append(path), really(path)))
-    checkpoint = tmp_path / "checkpoint"
-    (checkpoint / "offsets").mkdir(parents=True)
-    (checkpoint / "offsets" / "3").write_text("v1")
-
-    files.sync_plan(f"file:{checkpoint}", 3)
-    files.sync_plan("hdfs://host/checkpoint", 3)
-
-    assert synced == [checkpoint / "offsets" / "3", checkpoint / "offsets", checkpoint]

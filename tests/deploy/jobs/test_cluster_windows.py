@@ -21,11 +21,11 @@ PARTITIONS, BUCKETS, MACHINES = 12, 12, 3
 
 @pytest.mark.slow
 @pytest.mark.timeout(1_200)
-@pytest.mark.parametrize("selects", [False, True], ids=["all columns", "select"])
+@pytest.mark.parametrize("also", ["all columns", "select", "shuffled"])
 def test_windows_stay_where_they_are(
-    kafka: dict[str, str], window_job: Callable[..., dict[str, Any]], tmp_path: Path, selects: bool
+    kafka: dict[str, str], window_job: Callable[..., dict[str, Any]], tmp_path: Path, also: str
 ) -> None:
-    """Also where rows go through Spark. Of 40 batches none but the first restores a window.
+    """Also where rows go through Spark, or records through its shuffle. Of 40 batches none restores a window.
 
     After a machine is lost, its share is restored, once.
     """
@@ -34,7 +34,9 @@ def test_windows_stay_where_they_are(
         content = window_job(PARTITIONS, trigger={"every": "0s"}, spark=of_spark)
         content["join"] |= {"buckets": BUCKETS, "before": "1h"}
         del content["window_folder"]
-        if selects:
+        if also == "shuffled":
+            content["join"]["path"] = also
+        if also == "select":
             content["output"]["select"] = {"key": "key", "value": "left_value"}
         job, made = JobProcess(tmp_path, content), 0
 

@@ -13,9 +13,8 @@ import pytest
 
 from joins.plan.reader import SMALL
 from teacup.base.errors import ExitCode
-from teacup.spark.java import MODULES
 from tests.deploy.jobs.filling import START_MS, fill
-from tests.deploy.jobs.processes import JVM, PLANNER, first, processes, workers
+from tests.deploy.jobs.processes import JVM, first, workers
 from tests.support.jobprocess import JobProcess
 from tests.support.leftovers import of_session
 from tests.support.waiting import wait_until
@@ -58,7 +57,6 @@ def test_a_job_goes_on_without_what_it_does_not_need(running: JobProcess, conten
     turns, each with windows and producers of its own. A killed worker is reported with the number of those killed so
     far, in JSON as the job's other lines."""
     assert len(workers(running)) == 2
-    assert not processes(running, PLANNER)
 
     start = START_MS + BACKLOG * 1_000
     while len(workers(running)) > 1:
@@ -86,44 +84,3 @@ def test_a_killed_jvm_is_one_line_and_leaves_no_process(running: JobProcess) -> 
     (error,) = [line for line in logged(running) if json.loads(line)["level"] == "error"]
     assert f"JvmEnded: Spark's JVM (process {jvm}) was killed by SIGKILL" in error
     wait_until(lambda: not list(of_session(running.process.pid)))  # they notice that the JVM is gone
-
-
-@pytest.mark.slow
-def test_a_killed_planner_is_named(content: dict[str, Any], tmp_path: Path, plain_java: None) -> None:
-    """Spark's own message has neither a process nor a cause. What has planned the query itself is gone by then: it
-    takes a seventh of the job's memory, and Spark would keep it."""
-    content["join"]["path"] = "shuffled"
-    running = JobProcess(tmp_path, content)
-    try:
-        running.until(lambda: running.lines, "a batch")
-        wait_until(lambda: not [pid for name in MODULES for pid in processes(running, name)])
-
-        os.kill(first(running, PLANNER), signal.SIGKILL)
-
-        assert running.ended() == ExitCode.FAILED
-        assert "the process that plans batches was killed" in logged(running)[-1]
-        wait_until(lambda: not list(of_session(running.process.pid)))  # they notice that the JVM is gone
-    finally:
-        running.kill()
-
-
-@pytest.mark.slow
-def test_a_planner_that_is_there_too_late_is_started_again(window_job: Job, tmp_path: Path, plain_java: None) -> None:
-    """Spark waits for it for ten seconds, in which a busy machine may not even have imported what it needs."""
-    content = window_job()
-    content["join"]["path"] = "shuffled"
-    fill(content["kafka"], content)
-    job = JobProcess(tmp_path, content)
-    try:
-        wait_until(lambda: processes(job, PLANNER))
-        late = first(job, PLANNER)
-        os.kill(late, signal.SIGSTOP)
-        job.until(lambda: "starting it again" in job.logged(), "the warning")
-        os.kill(late, signal.SIGCONT)  # it finds nobody who waits for it
-
-        assert job.ended() == ExitCode.DONE
-        assert job.lines
-    finally:
-        job.kill()
-    (warning,) = logged(job)
-    assert "starting it again" in warning

@@ -14,52 +14,34 @@ import pytest
 from deploy.checkpoint.run_record import RunRecord, last_run
 from deploy.jobs import runner
 from deploy.jobs.committed_positions import RENEW_POSITIONS_EVERY_S, CommittedPositions
-from deploy.jobs.query import Streaming
 from deploy.jobs.runner import connect, state_of, with_lock
 from deploy.watch.life.moment import JobState, Phase, WaitingFor
 from teacup.base.errors import ExitCode
 from teacup.base.now import Every
 from teacup.kafka.errors import KafkaUnavailable
 from teacup.spark.cluster.executors import Executors
-from teacup.spark.planner.notes import BROKERS, PlannerNote
+from teacup.spark.planner_notes import BROKERS, PlannerNote
 
 
-def progress(batch_id: int, end: Mapping[str, Any] | None) -> dict[str, Any]:
-    """As Spark reports it; an end that is not known yet is null."""
-    return {"batchId": batch_id, "sources": [{"endOffset": end}]}
+class Query:
+    """A job's batches; newest: where the newest committed one ends."""
+
+    def __init__(self, newest: Mapping[str, Any] | None = None) -> None:
+        self.newest: Mapping[str, Any] = newest or {}
 
 
-def end_of(query: Mock) -> Callable[[], Mapping[str, Any]]:
-    """Of the newest committed batch of a streaming query."""
-    return lambda: Streaming(query).newest
-
-
-def positions(committed: list[Mapping[str, Any]]) -> tuple[CommittedPositions, Mock]:
-    """Of a job whose commits are noted."""
-    query = Mock(recentProgress=[])
-    return CommittedPositions(Mock(commit=committed.append), end_of(query)), query
-
-
-def test_a_batch_that_takes_long_after_a_pause_is_committed() -> None:
-    """During the pause Spark has reported the number of the batch that comes next, with the end of the one before."""
-    committed: list[Mapping[str, Any]] = []
-    of, query = positions(committed)
-    query.recentProgress = [progress(4, {"number": 4}), progress(5, {"number": 4})]
-    for _ in range(3):
-        of.commit_when_idle()
-    query.recentProgress = [*query.recentProgress, progress(5, {"number": 5})]
-    for _ in range(3):
-        of.commit_when_idle()
-
-    assert committed == [{"number": 4}, {"number": 5}]
+def positions(query: Query, commit: Callable[[Mapping[str, Any]], Any], renewal: Every | None = None) -> Any:
+    """Of a job whose commits go to `commit`."""
+    more = () if renewal is None else (renewal,)
+    return CommittedPositions(Mock(commit=commit), lambda: query.newest, *more)
 
 
 def test_positions_are_committed_only_when_nothing_follows_and_at_the_end() -> None:
     """The next batch commits those of the one before."""
-    committed: list[Mapping[str, Any]] = []
-    of, query = positions(committed)
+    committed, query = list[Mapping[str, Any]](), Query()
+    of = positions(query, committed.append)
     for number in range(3):
-        query.recentProgress = [progress(number, {"number": number})]
+        query.newest = {"number": number}
         of.commit_when_idle()
     assert committed == []
 
@@ -70,23 +52,19 @@ def test_positions_are_committed_only_when_nothing_follows_and_at_the_end() -> N
 
 def test_a_commit_that_failed_is_tried_again() -> None:
     """The broker was unreachable."""
-    of, query = positions([])
-    kind = Mock(commit=Mock(side_effect=[KafkaUnavailable("no answer"), None]))
-    of = CommittedPositions(kind, end_of(query))
-    query.recentProgress = [progress(0, {"number": 0})]
+    commit = Mock(side_effect=[KafkaUnavailable("no answer"), None])
+    of = positions(Query({"number": 0}), commit)
     for _ in range(5):
         of.commit_when_idle()
 
-    assert kind.commit.call_count == 2
+    assert commit.call_count == 2
 
 
 def test_positions_are_renewed_while_nothing_follows() -> None:
     """Kafka forgets those of a group without members, and others may delete the group or set them."""
-    committed: list[Mapping[str, Any]] = []
-    now_s = 0.0
-    query = Mock(recentProgress=[progress(3, {"number": 3})])
+    committed, now_s = list[Mapping[str, Any]](), 0.0
     renewal = Every(RENEW_POSITIONS_EVERY_S, clock=lambda: now_s)
-    of = CommittedPositions(Mock(commit=committed.append), end_of(query), renewal)
+    of = positions(Query({"number": 3}), committed.append, renewal)
     for _ in range(10 * int(RENEW_POSITIONS_EVERY_S)):
         of.commit_when_idle()
         now_s += 1.0
@@ -96,9 +74,8 @@ def test_positions_are_renewed_while_nothing_follows() -> None:
 
 def test_canary_without_renewal_positions_are_committed_once() -> None:
     """However long nothing follows."""
-    committed: list[Mapping[str, Any]] = []
-    query = Mock(recentProgress=[progress(3, {"number": 3})])
-    of = CommittedPositions(Mock(commit=committed.append), end_of(query), Every(math.inf, clock=lambda: 0.0))
+    committed = list[Mapping[str, Any]]()
+    of = positions(Query({"number": 3}), committed.append, Every(math.inf, clock=lambda: 0.0))
     for _ in range(1_000):
         of.commit_when_idle()
 
@@ -106,11 +83,9 @@ def test_canary_without_renewal_positions_are_committed_once() -> None:
 
 
 def test_before_the_first_batch_there_is_nothing_to_commit() -> None:
-    """Spark has reported nothing, or an end that it does not know."""
-    committed: list[Mapping[str, Any]] = []
-    of, query = positions(committed)
-    of.commit()
-    query.recentProgress = [progress(0, None)]
+    """Nothing is committed yet."""
+    committed = list[Mapping[str, Any]]()
+    of = positions(Query(), committed.append)
     of.commit()
 
     assert committed == []

@@ -156,7 +156,7 @@ from deploy.watch.lines import Lines
 from deploy.jobs.runner import run
 from deploy.jobs.stopping import Stop
 with Stop() as stop:
-    stop.file.touch()
+    stop.ask()
     sys.exit(run(kind_of(load_job(Path(sys.argv[1]))), Lines(as_json=True), stop))
 """
 

@@ -25,11 +25,12 @@ from joins.read.parse import UNREADABLE
 from joins.spec import JoinSpec, Right, Side
 from joins.testing.simulation import MemoryStore
 from joins.window.restore import restore
-from joins.window.shuffle.pieces import Fetch, frame_from
+from joins.window.shuffle.pieces import Fetch, Piece, frame_from
 from joins.window.stage import fetch_stage
 from teacup.base.times import LATEST_MS
 from teacup.kafka.errors import RegistryRefused, RegistryUnreachable
 from teacup.kafka.read.fetch import SCHEMA
+from teacup.spark.stream_reader import payloads
 from tests.conftest import TopicFactory
 from tests.support.framed import avro
 from tests.support.registry import RegistryServer, registry_server
@@ -99,16 +100,13 @@ def test_the_shuffled_path_decodes_as_the_direct_one(
     )
     fetch = Fetch("left", Range(0, PartitionRange(0, 7), START_MS, 60_000), LATEST_MS, 2)
 
-    rows = [
-        row
-        for found in fetch_stage(spec)([msgspec.json.encode({"fetch": fetch}).decode()])
-        for row in found.to_pylist()
-    ]
+    tasks = [msgspec.json.encode({"fetch": fetch}).decode()]
+    pieces = [*map(Piece.from_bytes, payloads(fetch_stage(spec)(tasks)))]
 
-    records = [one for row in rows if row["content"] == "records" for one in frame_from(row["data"]).to_dicts()]
+    records = [one for piece in pieces if piece.content == "records" for one in frame_from(piece.data).to_dicts()]
     assert sorted((one["key"], one["time"]) for one in records) == [(b"i%d" % i, START_MS + i) for i in range(6)]
     assert all(json.loads(one["value"])["seen"].encode() == one["key"] for one in records)
-    (dead,) = [one for row in rows if row["content"] == "dead" for one in frame_from(row["data"]).to_dicts()]
+    (dead,) = [one for piece in pieces if piece.content == "dead" for one in frame_from(piece.data).to_dicts()]
     assert (dead["left_value"], dead["reason"]) == (values[6], "unknown_schema")
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 import traceback
 from collections.abc import Callable, Iterator, Sequence
@@ -64,9 +65,10 @@ def test_the_plan_is_the_offset_and_none_leaves_it_where_it_is() -> None:
     assert look(Planning([None], ReaderControl())) == START
 
 
-def test_a_reader_with_a_stop_file_looks_for_a_while(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """One without leaves it to Spark when to look again; a run under `availableNow` is over."""
-    control = ReaderControl(stop_file=tmp_path / "stop")
+def test_a_reader_that_can_be_stopped_looks_for_a_while(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Another one leaves it to Spark when to look again; a run under `availableNow` is over."""
+    stop = threading.Event()
+    control = ReaderControl(stopping=stop.is_set)
     over = Planning([None, {"at": 2}], control)
     over.prepareForTriggerAvailableNow()
 
@@ -77,11 +79,12 @@ def test_a_reader_with_a_stop_file_looks_for_a_while(tmp_path: Path, monkeypatch
     assert look(Planning([None], control)) == START
 
 
-def test_looks_are_far_apart_only_once_several_found_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_looks_are_far_apart_only_once_several_found_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     """A topic that is written to now and then does not wait for the next look."""
     slept: list[float] = []
     monkeypatch.setattr("teacup.spark.stream_reader.time.sleep", slept.append)
-    reader = Planning([*[None] * 6, {"at": 2}, None, {"at": 2}], ReaderControl(stop_file=tmp_path / "stop"))
+    stop = threading.Event()
+    reader = Planning([*[None] * 6, {"at": 2}, None, {"at": 2}], ReaderControl(stopping=stop.is_set))
 
     assert look(reader) == look(reader) == with_checksum({"at": 2})
     assert slept == [0.01, 0.02, 0.04, 0.08, 0.1, 0.1, 0.01]
@@ -135,28 +138,30 @@ def test_other_errors_end_the_query_at_once() -> None:
     assert reader.disconnected == 0
 
 
-def test_the_stop_file_ends_planning_and_waiting(tmp_path: Path) -> None:
+def test_a_stop_ends_planning_and_waiting() -> None:
     """Also while the broker is unreachable."""
-    control = ReaderControl(stop_file=tmp_path / "stop")
-    (tmp_path / "stop").touch()
+    stop = threading.Event()
+    control = ReaderControl(stopping=stop.is_set)
+    stop.set()
 
     assert look(Planning([{"at": 2}], control)) == START
-    (tmp_path / "stop").unlink()
+    stop.clear()
 
-    def stop() -> bool:
-        (tmp_path / "stop").touch()
+    def waits() -> bool:
+        stop.set()
         return True
 
-    assert look(Planning([None], control, stop)) == START
+    assert look(Planning([None], control, waits)) == START
 
 
-def test_a_batch_that_was_being_planned_when_the_stop_file_appeared_is_not_started(tmp_path: Path) -> None:
+def test_a_batch_that_was_being_planned_when_it_was_to_stop_is_not_started() -> None:
     """The job may stop the query at once then: no batch is left for the next start."""
-    control = ReaderControl(stop_file=tmp_path / "stop")
+    stop = threading.Event()
+    control = ReaderControl(stopping=stop.is_set)
     reader = Planning([{"at": 2}], control)
 
     def plan(start: dict[str, Any]) -> dict[str, Any]:
-        (tmp_path / "stop").touch()
+        stop.set()
         return {"at": 2}
 
     reader.plan = plan  # type: ignore[method-assign]
@@ -254,7 +259,8 @@ def test_an_idle_reader_rests_longer_the_more_jobs_share_its_process(
 
     clock = SimpleNamespace(monotonic=lambda: now_s[0], perf_counter=lambda: now_s[0], sleep=sleep)
     monkeypatch.setattr(stream_reader, "time", clock)
-    reader = Planning([None], ReaderControl(stop_file=tmp_path / "stop"))
+    stop = threading.Event()
+    reader = Planning([None], ReaderControl(stopping=stop.is_set))
     for _ in range(20):
         look(reader)
 

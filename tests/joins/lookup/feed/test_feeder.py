@@ -21,7 +21,7 @@ from teacup.base.clock import ClockReading, Trust, WallClock
 from teacup.base.now import wall_ms
 from teacup.kafka.log.broker_log import BrokerLog
 from teacup.kafka.log.groups import GroupOffsets
-from teacup.spark.batch_loop import BatchLoop
+from teacup.spark.batches.loop import BatchLoop
 from teacup.spark.jvm_errors import TaskEnded, summaries_in
 from teacup.spark.stream_reader import ReaderControl
 from tests.support.feeding import Feeding, stored
@@ -143,8 +143,8 @@ def test_a_clock_behind_the_records_holds_the_feeder(
 ) -> None:
     """All of them would be dead letters; a few that are from the future are. It is waited for without a limit."""
     now_ms, ahead_ms = wall_ms(), 50 * 60_000
-    stop_file = tmp_path / "stop"
-    reader = FeedReader(spec, ReaderControl(stop_file=stop_file, unreachable_for_s=0.0))
+    stop = threading.Event()
+    reader = FeedReader(spec, ReaderControl(stopping=stop.is_set, unreachable_for_s=0.0))
     start = reader.latestOffset({}, ReadAllAvailable())
     few = [Put(0, b"k", now_ms + (ahead_ms if i % 4 == 0 else 0)) for i in range(40)]
     produce(dict(spec.kafka), spec.right.topic, few)
@@ -156,25 +156,25 @@ def test_a_clock_behind_the_records_holds_the_feeder(
     with ThreadPoolExecutor(1) as pool:
         held = pool.submit(reader.latestOffset, goes_on, ReadAllAvailable())
         wait_until(lambda: held.done() or "33 records of partition 0" in caplog.text)
-        stop_file.touch()
+        stop.set()
         assert held.result() == goes_on
     reader.stop()
     assert "33 records of partition 0" in caplog.text
 
 
-def steps(spec: FeedSpec, stop_file: Path, monkeypatch: pytest.MonkeyPatch, hours: int) -> list[Any]:
+def steps(spec: FeedSpec, monkeypatch: pytest.MonkeyPatch, hours: int) -> list[Any]:
     """A feeder looks while its clock is hours off, and when it is right again: the batches that it plans, after one."""
-    right_ms = wall_ms
-    reader = FeedReader(spec, ReaderControl(stop_file=stop_file))
+    right_ms, stop = wall_ms, threading.Event()
+    reader = FeedReader(spec, ReaderControl(stopping=stop.is_set))
     start = reader.latestOffset({}, ReadAllAvailable())
     produce(dict(spec.kafka), spec.right.topic, [Put(0, b"k", wall_ms())])
     with monkeypatch.context() as patched:
         patched.setattr("teacup.base.now.wall_ms", lambda: right_ms() + hours * HOUR_MS)
-        timer = threading.Timer(2.5, stop_file.touch)
+        timer = threading.Timer(2.5, stop.set)
         timer.start()
         during = reader.latestOffset(start, ReadAllAvailable())
         timer.join()
-    stop_file.unlink()
+    stop.clear()
     after = reader.latestOffset(start, ReadAllAvailable())
     reader.stop()
     assert during == start
@@ -186,7 +186,7 @@ def test_a_clock_that_steps_holds_the_feeder(
     spec: FeedSpec, tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch, hours: int
 ) -> None:
     """It goes on once the clock is right. A listing hours ahead would hold it until then."""
-    start, after = steps(spec, tmp_path / "stop", monkeypatch, hours)
+    start, after = steps(spec, monkeypatch, hours)
 
     assert f"the wall clock has jumped by 7200 s {'ahead' if hours > 0 else 'behind'}" in caplog.text
     assert after["number"] == start["number"] + 1
@@ -197,11 +197,11 @@ def test_a_clock_that_is_behind_at_the_start_holds_the_feeder(
     spec: FeedSpec, tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """By it, what lies below the start would be older than it is: joins would look in vain for what was never fed."""
-    stop_file, right_ms = tmp_path / "stop", wall_ms
+    stop, right_ms = threading.Event(), wall_ms
     produce(dict(spec.kafka), spec.right.topic, [Put(0, b"k", wall_ms())] * 40)
     monkeypatch.setattr("teacup.base.now.wall_ms", lambda: right_ms() - 2 * HOUR_MS)
-    reader = FeedReader(replace(spec, start="latest"), ReaderControl(stop_file=stop_file))
-    timer = threading.Timer(2.5, stop_file.touch)
+    reader = FeedReader(replace(spec, start="latest"), ReaderControl(stopping=stop.is_set))
+    timer = threading.Timer(2.5, stop.set)
     timer.start()
 
     held = reader.latestOffset({}, ReadAllAvailable())

@@ -1,4 +1,6 @@
-"""Gives a small batch to the worker that had the batch before, so that it finds everything as it left it.
+"""What a worker knows: which attempt of which task of which batch it carries out, and whether another one should have.
+
+A small batch goes to the worker that had the batch before, so that it finds everything as it left it.
 
 Spark gives a task to the worker that has been idle for longest. A backlog has several tasks at a time, and so several
 workers. The small batches that follow are one task each, and go round all of them for ever: each worker finds its
@@ -17,9 +19,36 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
-from pyspark.serializers import SpecialLengths
+from teacup.spark.jvm_errors import FIRST_TRY, TaskRun
 
 WriteInt = Callable[[int, Any], None]
+
+BATCH = "streaming.sql.batchId"
+"""The local property of Spark's that has the number of the batch."""
+_last: TaskRun | None = None
+
+
+def this_task() -> TaskRun:
+    """Returns the attempt that this process carries out; without Spark, one like the first."""
+    from pyspark import TaskContext
+
+    global _last
+    context = TaskContext.get()
+    if context is None:
+        return FIRST_TRY
+    number = int(context.taskAttemptId())
+    if _last is None or _last.number != number:
+        _last = TaskRun(number, context.attemptNumber(), _last is None)
+    return _last
+
+
+def batch_of_task() -> int | None:
+    """Returns the number of the batch that the task belongs to; None outside a batch of a streaming query."""
+    from pyspark import TaskContext
+
+    context = TaskContext.get()
+    batch = None if context is None else context.getLocalProperty(BATCH)
+    return None if batch is None else int(batch)
 
 
 class WorkerTurns:
@@ -41,6 +70,8 @@ class WorkerTurns:
 
     def ending(self, write_int: WriteInt, workers: Callable[[], int]) -> WriteInt:
         """Wraps what a worker tells Spark with: a retiring one must not say that it may be used again."""
+
+        from pyspark.serializers import SpecialLengths
 
         def writing(value: int, stream: Any) -> None:
             if value == SpecialLengths.END_OF_STREAM and self.retires(workers()):

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pyspark.serializers import SpecialLengths, write_int
 
-from teacup.spark.worker_affinity import WorkerTurns
+from teacup.spark.worker import WorkerTurns
 
 
 class Pool:

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import json
 import math
+import os
 import threading
 from collections import Counter
-from collections.abc import Callable, Hashable, Iterator, Sequence
+from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,8 +18,10 @@ from hypothesis import strategies as st
 from pyspark.sql import SparkSession
 
 from teacup.base.errors import ExitCode
-from teacup.spark.batch_log import FORGETS_EVERY, BatchLog
-from teacup.spark.batch_loop import BatchLoop, grouped, placed
+from teacup.spark.batches.jobs import Exchange, Stream
+from teacup.spark.batches.log import FORGETS_EVERY, BatchLog
+from teacup.spark.batches.loop import BatchLoop
+from teacup.spark.batches.placement import grouped, placed
 from teacup.spark.checkpoint import SparkLogs
 from teacup.spark.errors import CheckpointInterrupted
 from teacup.spark.jvm_errors import crossed
@@ -112,7 +115,7 @@ class Finished:
 
 def loop(spark: SparkSession, folder: Path, reader: StreamReader, finish: Finished, every_ms: int | None) -> BatchLoop:
     """A loop that has not begun."""
-    return BatchLoop(spark, "counting", str(folder), reader, finish, every_ms)
+    return BatchLoop(spark, "counting", str(folder), Stream(reader), finish, every_ms)
 
 
 def test_it_reads_all_and_ends(spark: SparkSession, tmp_path: Path) -> None:
@@ -132,6 +135,48 @@ def test_it_reads_all_and_ends(spark: SparkSession, tmp_path: Path) -> None:
     assert [json.loads(logs.ends(n)[0] or "")["at"] for n in range(3)] == [1, 2, 3]
     assert again.batches == {}
     assert logs.query_id() == known
+
+
+def said_behind() -> bytes:
+    """One row per share of parts: the pieces that have come."""
+
+    def said(pieces: Iterable[bytes]) -> Iterator[pa.RecordBatch]:
+        yield pa.record_batch({"summary": [b" ".join(sorted(pieces)).decode()], "failure": pa.nulls(1, pa.string())})
+
+    return pickled(said)
+
+
+class Dividing(Counting):
+    """Each task makes a piece for each of four parts, in one row with the number of the part."""
+
+    def __init__(self, until: int, size: int) -> None:
+        super().__init__(until)
+        self.size = size
+
+        def pieces(tasks: Sequence[int]) -> Iterator[pa.RecordBatch]:
+            for task in tasks:
+                made = [f"{task}-{part}".encode() for part in range(4)]
+                yield pa.record_batch({"part": pa.array(range(4), pa.int32()), "piece": pa.array(made, pa.binary())})
+
+        self.stage = pickled(pieces)
+
+    def together(self, end: dict[str, Any]) -> int:
+        return self.size
+
+
+@pytest.mark.parametrize(("size", "expected"), [(1, [[0], [1], [2], [3]]), (2, [[0, 1], [2, 3]]), (64, [[0, 1, 2, 3]])])
+def test_behind_an_exchange_each_share_gets_the_pieces_of_its_parts(
+    spark: SparkSession, tmp_path: Path, size: int, expected: list[list[int]]
+) -> None:
+    """All that is made for them, by whichever task; with a size of 64 all stays in one task."""
+    finished = Finished()
+    stream = Stream(Dividing(2, size), Exchange(lambda end: 4, said_behind()))
+    assert BatchLoop(spark, "dividing", str(tmp_path), stream, finished, None).start().awaitTermination(60)
+
+    for number, reports in finished.batches.items():
+        tasks = [10 * (number + 1) + at for at in range(3)]
+        assert reports == [" ".join(f"{task}-{part}" for task in tasks for part in parts) for parts in expected]
+    assert sorted(finished.batches) == [0, 1]
 
 
 def test_what_a_task_raises_ends_it_and_the_batch_runs_again(spark: SparkSession, tmp_path: Path) -> None:
@@ -199,6 +244,18 @@ def test_gaps_in_the_record_are_refused(spark: SparkSession, tmp_path: Path) -> 
         kept.newest()
     with pytest.raises(CheckpointInterrupted, match="another process has written batch 1"):
         BatchLog(spark, str(tmp_path)).plan(1, {"at": 3})
+
+
+def test_a_plan_is_on_the_disk_before_its_batch_runs(
+    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The file and the folders that lead to it. Whether the disk keeps its promise cannot be tested here."""
+    synced, really = list[Path](), os.fsync
+    monkeypatch.setattr(os, "fsync", lambda at: (synced.append(Path(f"/proc/self/fd/{at}").readlink()), really(at)))
+    kept = BatchLog(spark, str(tmp_path))
+    kept.plan(0, {"at": 1})
+
+    assert synced == [tmp_path / "metadata", tmp_path, tmp_path / "offsets" / "0.new", tmp_path / "offsets"]
 
 
 def test_old_batches_are_forgotten(spark: SparkSession, tmp_path: Path) -> None:

@@ -1,15 +1,11 @@
-"""A planner lives as long as its connection to the JVM.
+"""The process beside a driver in which Spark plans a streaming query of the library; a job plans in its own process.
 
-Spark's loop in the planner ends with the connection, but looks at it only between two calls. A planner that waits, or
-is held by an error, may be inside a call for hours. So a thread waits until the other end is closed: by the JVM when
-the query stops, by the kernel if the JVM was killed. The planner then gets time to end by itself, as it does between
-two calls, and is otherwise ended.
+It lives as long as its connection to the JVM. Spark's loop in it ends with the connection, but looks at it only between
+two calls. A planner that waits, or is held by an error, may be inside a call for hours. So a thread waits until the
+other end is closed: by the JVM when the query stops, by the kernel if the JVM was killed. The planner then gets time to
+end by itself, as it does between two calls, and is otherwise ended.
 
     planner --connects to a port of its JVM's, which Spark names in the environment--> JVM
-
-A planner that is not there within the time that Spark waits for it finds nobody to connect to. It ends with a traceback
-of PySpark's, seconds after the message that another one is started. Nothing of ours can catch that, as the process has
-imported none of it by then. So the traceback is left out of what is shown of the JVM's output (`shown`).
 
 Standard library only: some of Spark's processes import this and need nothing else of ours.
 """
@@ -17,23 +13,16 @@ Standard library only: some of Spark's processes import this and need nothing el
 from __future__ import annotations
 
 import os
-import re
 import select
 import socket
 import sys
 import threading
 import time
-from collections.abc import Iterable, Iterator
 from types import TracebackType
 
 ENDS_WITHIN_S = 5.0
 """How long a planner between two calls has to close what is open."""
 _PORT, _PATH = "PYTHON_WORKER_FACTORY_PORT", "PYTHON_WORKER_FACTORY_SOCK_PATH"
-_SAYS_NOTHING = re.compile("Using incubator modules|^SLF4J: ")  # from every JVM, and from the S3 driver
-_BEGINS = "Traceback (most recent call last):"
-_OF_A_LATE_PLANNER = ("python_streaming_source_runner", "[CANNOT_OPEN_SOCKET]")
-_OF_THE_JVM = re.compile(r"\{|\d{4}-\d\d-\d\d ")
-"""How the JVM's own lines begin; they may come between those of a traceback."""
 _CLOSED = getattr(select, "POLLRDHUP", select.POLLHUP)  # macOS has only the latter, with the same meaning
 
 
@@ -88,24 +77,3 @@ def _report(kind: type[BaseException], error: BaseException, trace: TracebackTyp
     """Reports an uncaught error as usual, unless it says that the connection was closed."""
     if not isinstance(error, ConnectionError | EOFError):
         sys.__excepthook__(kind, error, trace)
-
-
-def shown(lines: Iterable[str]) -> Iterator[str]:
-    """Yields the lines on a JVM's standard error that somebody needs; a traceback once it is complete."""
-    trace: list[str] = []
-    for line in lines:
-        if _SAYS_NOTHING.search(line):
-            continue
-        if not (trace or line.startswith(_BEGINS)) or _OF_THE_JVM.match(line):
-            yield line
-            continue
-        trace.append(line)
-        if not line.startswith((_BEGINS, " ")):
-            yield from _unless_late(trace)
-            trace = []
-    yield from trace
-
-
-def _unless_late(trace: list[str]) -> list[str]:
-    text = "".join(trace)
-    return [] if all(word in text for word in _OF_A_LATE_PLANNER) else trace

@@ -1,0 +1,144 @@
+"""Carries out a reader's batches one after the other, each as one Spark job (`teacup.spark.batches.jobs`).
+
+Structured Streaming asks a process of its own for each end, and makes and plans a query for each batch. For a small
+batch that is more work than the batch itself, and its tasks have no places. Here a thread of the driver plans.
+
+    plan     the reader's next end is written to Spark's log (`teacup.spark.batches.log`)
+    run      each executor gets the same work in every batch (`teacup.spark.batches.placement`)
+    finish   is given what the tasks reported
+    commit   is noted only then; a batch that was planned and not committed runs again at the next start
+
+What it has in common with a streaming query has the same names: `awaitTermination`, `stop`.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+import uuid
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import Any
+
+from pyspark import InheritableThread
+from pyspark.sql import SparkSession
+
+from teacup.base.logs import of_job
+from teacup.spark.batches.jobs import BatchWork, Row, Stream, jobs_of
+from teacup.spark.batches.log import BatchLog
+from teacup.spark.batches.placement import ExecutorPlaces, Placement
+from teacup.spark.worker import BATCH
+
+Finish = Callable[[Callable[[], list[Row]], int, int], None]
+"""Gets what runs the batch and returns its rows, the number of its tasks, and its number."""
+STOPS_WITHIN_S = 0.2
+
+
+class BatchLoop:
+    """The batches of one reader, in a thread of its own from `start` until all is read, or `stop`.
+
+    group    Spark's job group of its batches
+    newest   where the newest committed batch of this run ends; {}: there is none
+    """
+
+    def __init__(
+        self,
+        spark: SparkSession,
+        name: str,
+        checkpoint: str,
+        stream: Stream,
+        finish: Finish,
+        every_ms: int | None,
+    ) -> None:
+        """every_ms: from the beginning of a batch to that of the next, at least; None: ends once all is read.
+
+        Raises py4j's errors if Spark cannot write to the checkpoint.
+        """
+        self._context, self._name, self._finish = spark.sparkContext, name, finish
+        self._every_s = None if every_ms is None else every_ms / 1000
+        self._log = BatchLog(spark, checkpoint)
+        self._reader, self._exchange, self._jobs = stream.reader, stream.exchange, jobs_of(spark, name, stream)
+        executors = ExecutorPlaces(self._context).now
+        self._tasks, self._parts = Placement(executors), Placement(executors)
+        self.group = str(uuid.uuid4())
+        self.newest: Mapping[str, Any] = {}
+        self.in_progress = False
+        self._job = ""
+        self._stopped = threading.Event()
+        self._error: BaseException | None = None
+        self._thread = InheritableThread(self._run)
+
+    def start(self, job: str = "") -> BatchLoop:
+        """Starts the thread, whose log lines name the job (`of_job`); returns this."""
+        self._job = job
+        self._thread.name, self._thread.daemon = "batches", True
+        self._thread.start()
+        return self
+
+    def awaitTermination(self, timeout: float) -> bool:
+        """Returns whether it has ended within `timeout` (s). Raises what ended it."""
+        self._thread.join(timeout)
+        if not self._thread.is_alive() and self._error is not None:
+            raise self._error
+        return not self._thread.is_alive()
+
+    def stop(self) -> None:
+        """Ends it at once; a batch in progress is cancelled. Returns when it has ended. Raises py4j's errors."""
+        self._stopped.set()
+        self._reader.ends = True
+        while self._thread.is_alive():  # its next job may not have begun yet
+            self._context.cancelJobGroup(self.group)
+            self._thread.join(STOPS_WITHIN_S)
+
+    def _run(self) -> None:
+        try:
+            with of_job(self._job):
+                self._context.setJobGroup(self.group, self._name, interruptOnCancel=True)
+                self._batches()
+        except BaseException as error:  # noqa: BLE001 - raised again in the waiting thread
+            if not self._stopped.is_set():  # what it has cancelled is no failure
+                self._error = error
+        finally:
+            self._reader.stop()
+
+    def _batches(self) -> None:
+        number, committed = self._log.newest()
+        end = self._log.end(number)
+        if self._every_s is None:
+            self._reader.prepareForTriggerAvailableNow()
+        if not committed:
+            self._carry_out(number, end)
+        while not self._stopped.is_set():
+            began_s = time.monotonic()
+            following = self._reader.latest(end)
+            if following != end:
+                self.in_progress = True
+                number, end = number + 1, following
+                self._log.plan(number, end)
+                self._carry_out(number, end)
+            elif self._every_s is None:
+                return
+            if self._every_s:
+                self._stopped.wait(began_s + self._every_s - time.monotonic())
+
+    def _carry_out(self, number: int, end: dict[str, Any]) -> None:
+        self.in_progress = True
+        # {}: an earlier run was stopped before it had planned anything
+        work = self._work(end) if end else BatchWork(())
+        self._context.setLocalProperty(BATCH, str(number))
+        self._finish(partial(self._rows, work), work.reporting, number)
+        if self._stopped.is_set():
+            return
+        self._log.commit(number)
+        self.newest = end
+        self.in_progress = False
+        self._reader.commit(end)
+
+    def _work(self, end: dict[str, Any]) -> BatchWork:
+        tasks, size = self._reader.tasks(end), self._reader.together(end)
+        shares = self._tasks.shares(tasks, self._reader.task_keys(end, len(tasks)), size)
+        parts = range(self._exchange.parts(end) if self._exchange is not None else 0)
+        return BatchWork(shares, self._parts.shares(parts, parts, size))
+
+    def _rows(self, work: BatchWork) -> list[Row]:
+        return self._jobs.run(work) if work.shares else []

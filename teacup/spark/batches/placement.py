@@ -1,0 +1,91 @@
+"""Where a batch's tasks run: each executor gets the same work in every batch, and so has at hand what that needs."""
+
+from __future__ import annotations
+
+from collections import Counter, defaultdict
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from pyspark import SparkContext
+
+from teacup.base.now import Every
+from teacup.spark.conf import is_local
+from teacup.spark.stream_reader import SparkTask
+
+EXECUTORS_EVERY_S = 1.0
+
+
+@dataclass(frozen=True, slots=True)
+class PlacedTask:
+    """What a Spark task gets, and where it should run; Spark chooses if there are no places."""
+
+    task: SparkTask
+    places: Sequence[str] = ()
+
+
+class Placement:
+    """Which executor has which work, from batch to batch."""
+
+    def __init__(self, executors: Callable[[], Sequence[str]]) -> None:
+        self._executors = executors
+        self._places: Mapping[Hashable, str] = {}
+
+    def shares(self, work: Sequence[object], keys: Sequence[Hashable], size: int) -> list[PlacedTask]:
+        """Returns the work in shares of at most `size`. keys: what each piece of work is about, in every batch."""
+        assert len(keys) == len(work), "work without a key would not be done"
+        self._places = placed([*self._places, *keys], self._executors(), self._places)
+        groups = grouped([self._places.get(key) for key in keys], size)
+        of_place = Counter(place for place, _ in groups)
+        return [
+            PlacedTask(SparkTask([work[at] for at in share], of_place[place] == 1), () if place is None else (place,))
+            for place, share in groups
+        ]
+
+
+def placed(keys: Iterable[Hashable], executors: Sequence[str], before: Mapping[Hashable, str]) -> dict[Hashable, str]:
+    """Returns the executor of each key: as before if it still is there, and does not have more than its share.
+
+    So the keys of a lost executor move, and no others; a new one gets a share from those that have more than that.
+    """
+    chosen: dict[Hashable, str] = {}
+    if not executors:
+        return chosen
+    wanted = list(dict.fromkeys(keys))
+    most, loads = -(-len(wanted) // len(executors)), dict.fromkeys(executors, 0)
+    for key in wanted:
+        executor = before.get(key)
+        if executor is not None and loads.get(executor, most) < most:
+            chosen[key] = executor
+            loads[executor] += 1
+    for key in wanted:
+        if key not in chosen:
+            executor = min(executors, key=loads.__getitem__)
+            chosen[key] = executor
+            loads[executor] += 1
+    return chosen
+
+
+def grouped(places: Sequence[str | None], size: int) -> list[tuple[str | None, list[int]]]:
+    """Returns the tasks (indexes) in groups of one place, of at most `size`."""
+    by_place: dict[str | None, list[int]] = defaultdict(list)
+    for at, place in enumerate(places):
+        by_place[place].append(at)
+    return [(place, found[at : at + size]) for place, found in by_place.items() for at in range(0, len(found), size)]
+
+
+class ExecutorPlaces:
+    """The executors of a session, as Spark names them for preferred locations; on a local master there are none."""
+
+    def __init__(self, context: SparkContext) -> None:
+        self._context, self._local = context, is_local(str(context.master))
+        self._look, self._found = Every(EXECUTORS_EVERY_S, at_once=True), list[str]()
+
+    def now(self) -> list[str]:
+        """Returns them in order, from a look within the last second."""
+        if not self._local and self._look.due():
+            listed = self._context._jsc.sc().statusStore().executorList(True)
+            known = [listed.apply(at) for at in range(listed.size())]
+            hosts = {one.id(): one.hostPort().rpartition(":")[0] for one in known if one.id() != "driver"}
+            # One that has just come has no host yet.
+            self._found = [f"executor_{hosts[one]}_{one}" for one in sorted(hosts) if hosts[one]]
+        return self._found
