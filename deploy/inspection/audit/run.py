@@ -36,7 +36,7 @@ from deploy.inspection.audit.notes import notes_of, notes_of_versions
 from deploy.inspection.audit.plan_history import PlanHistory, plan_history_of
 from deploy.inspection.audit.records import SAMPLES
 from deploy.inspection.audit.scan import Plan, Tables, Topic, Writers, plan
-from deploy.inspection.audit.written import EARLIER, TABLES, alone_as_copies
+from deploy.inspection.audit.written import PAST_CORRECTIONS, TABLES, alone_as_copies
 from deploy.jobfile.job import JoinJob
 from deploy.output.ours import origins_of
 from joins.batch.handover import Handover
@@ -109,9 +109,9 @@ def audit(
             corrected, refused = None, 0
             if corrections is not None:
                 tell("corrections", found.offsets, found.offsets)
-                _earlier(con, inside)
+                _past_corrections(con, inside)
                 correct(db, scope)
-                newest = db.one("SELECT max(run) FROM earlier") or 0  # by another clock, perhaps
+                newest = db.one("SELECT max(run) FROM past_corrections") or 0  # by another clock, perhaps
                 tag = BatchTag.of(job.spec.name, generation, max(now_ms, newest + 1))
                 corrected, refused = write_corrections(job, db, found, tag, direct=direct)
     faults = [*_with_keys(job, found, verdicts.faults)]
@@ -277,10 +277,10 @@ def _views(con: duckdb.DuckDBPyConnection, folder: Path, *, full: bool) -> None:
             )
 
 
-def _earlier(con: duckdb.DuckDBPyConnection, folder: Path) -> None:
+def _past_corrections(con: duckdb.DuckDBPyConnection, folder: Path) -> None:
     """Makes the table of earlier corrections."""
-    pq.write_table(EARLIER.empty_table(), folder / "earlier-000000.parquet")
-    con.execute(f"CREATE TABLE earlier AS SELECT * FROM read_parquet('{folder}/earlier-*.parquet')")
+    pq.write_table(PAST_CORRECTIONS.empty_table(), folder / "past_corrections-000000.parquet")
+    con.execute(f"CREATE TABLE past_corrections AS SELECT * FROM read_parquet('{folder}/past_corrections-*.parquet')")
 
 
 def _count(con: duckdb.DuckDBPyConnection, name: str) -> int:

@@ -29,7 +29,7 @@ import pyarrow.parquet as pq
 from deploy.inspection.audit.plan_history import PlanHistory
 from deploy.inspection.audit.records import SideTable, last_time, spot_of
 from deploy.inspection.audit.shown_late import ShownLate
-from deploy.inspection.audit.written import Rewriting, copies_of, earlier_of, rows_of
+from deploy.inspection.audit.written import Rewriting, copies_of, past_corrections_of, rows_of
 from deploy.jobfile.job import JoinJob
 from deploy.output.ours import copies_of_others, rows_by, rows_of_others
 from joins.errors import SpecError
@@ -193,7 +193,7 @@ def runs_of(positions: Iterable[int]) -> dict[int, list[tuple[int, int]]]:
 
 
 def _own_corrections(topic: str, origins: Collection[str], batch: pa.RecordBatch) -> pa.Table:
-    """Returns `earlier_of`. Raises `SpecError` if they are not all of this job: users apply all that there are."""
+    """Returns `past_corrections_of`. Raises `SpecError` unless all are of this job: users apply all of the topic."""
     others = pc.invert(rows_by(batch, origins))
     if pc.any(others).as_py():
         partition, offset = (batch.filter(others).column(name)[0] for name in ("partition", "offset"))
@@ -201,7 +201,7 @@ def _own_corrections(topic: str, origins: Collection[str], batch: pa.RecordBatch
             f"--corrections: {topic}-{partition} offset {offset} is not a correction of this job, but every one "
             "in the topic counts. Give the job its own topic; a new one if its checkpoint was replaced"
         )
-    return earlier_of(batch)
+    return past_corrections_of(batch)
 
 
 @dataclass(frozen=True, slots=True)
@@ -272,8 +272,8 @@ class Tables:
             ("rows", found.output, make_rows, of_rows)
         ]
         if found.corrections is not None:
-            earlier = partial(_own_corrections, found.corrections.name, self._writers.origins)
-            written.append(("earlier", found.corrections, earlier, lambda _: None))
+            past = partial(_own_corrections, found.corrections.name, self._writers.origins)
+            written.append(("past_corrections", found.corrections, past, lambda _: None))
         written += [
             ("copies", topic, partial(copies_of, role=role, again=again), of_whom.get(role, of_copies))
             for role, topic in found.copies.items()

@@ -5,7 +5,7 @@ rows        spot, lpos, rpos, ts, kh, late, before (written by an earlier checkp
             right record alone h and len are about what follows its key
 copies      role (which side topic), spot, is_left, pos, other, reason, ts, shortened, kh, vh, h, len, origin
             (the generation of the job that wrote it; null: it does not say), pass
-earlier     corrections of earlier runs (`--corrections`): spot, lpos, rpos, withdrawn (there is no such row),
+past_corrections   of earlier runs (`--corrections`): spot, lpos, rpos, withdrawn (the row no longer exists),
             run (which run wrote it: a later one has a larger number)
 """
 
@@ -64,7 +64,7 @@ COPIES = pa.schema(
     ]
 )
 TABLES = {"lefts": SIDES, "rights": SIDES, "rows": ROWS, "copies": COPIES}
-EARLIER = pa.schema(
+PAST_CORRECTIONS = pa.schema(
     [
         ("spot", pa.int64()),
         ("lpos", pa.int64()),
@@ -186,7 +186,7 @@ def copies_of(batch: pa.RecordBatch, role: str, again: Sequence[Rewriting] = ())
     return table_of(columns, COPIES)
 
 
-def earlier_of(batch: pa.RecordBatch) -> pa.Table:
+def past_corrections_of(batch: pa.RecordBatch) -> pa.Table:
     """Returns the columns of corrections."""
     written = provenance_of(batch.column("headers"))
     columns = {
@@ -196,7 +196,7 @@ def earlier_of(batch: pa.RecordBatch) -> pa.Table:
         "withdrawn": (texts_in(batch.column("headers"), OUTCOME) == WITHDRAWN).fill_null(value=False),
         "run": tags_in(written["batch"])["number"],
     }
-    return table_of(columns, EARLIER)
+    return table_of(columns, PAST_CORRECTIONS)
 
 
 def _position(texts: pl.Series) -> pl.Series:

@@ -38,7 +38,7 @@ NO_RIGHT = -1
 
 
 def correct(db: AuditTables, scope: AuditScope) -> None:
-    """Makes `corrections`, given all tables of `compare` and `earlier`:
+    """Makes `corrections`, given all tables of `compare` and `past_corrections`:
 
     lpos, rpos  the records of the row; rpos is null if it has none
     withdrawn   the row no longer exists; `spot` is where it was written: in the output, or, if `corrected`, among
@@ -90,7 +90,7 @@ def _now(db: AuditTables, scope: AuditScope) -> None:
     db.make(
         "stands",
         f"SELECT lpos AS pos, {which} AS which, arg_max({right}, run) AS rpos, {newest} "
-        "FROM earlier WHERE lpos IS NOT NULL GROUP BY ALL",
+        "FROM past_corrections WHERE lpos IS NOT NULL GROUP BY ALL",
     )
     db.make(
         "now",
@@ -163,7 +163,7 @@ def _right_alone(db: AuditTables, scope: AuditScope) -> None:
         "alone_now",
         """
         WITH stood AS (SELECT rpos, arg_max(spot, run) AS spot, arg_max(withdrawn, run) AS withdrawn
-            FROM earlier WHERE lpos IS NULL AND rpos IS NOT NULL GROUP BY 1)
+            FROM past_corrections WHERE lpos IS NULL AND rpos IS NOT NULL GROUP BY 1)
         SELECT pos AS rpos, min(spot) AS spot, false AS corrected FROM copies
             WHERE role = 'unjoined' AND NOT is_left AND pos NOT IN (SELECT rpos FROM stood) GROUP BY 1
         UNION ALL SELECT rpos, spot, true FROM stood WHERE NOT withdrawn
@@ -174,8 +174,8 @@ def _right_alone(db: AuditTables, scope: AuditScope) -> None:
         INSERT INTO corrections SELECT NULL, c.rpos, a.rpos IS NOT NULL, a.spot, coalesce(a.corrected, false),
             c.rpos, u.pos IS NOT NULL, '{OTHER_ROW}', false, t.late
         FROM (SELECT rpos FROM was UNION SELECT rpos FROM truth
-                UNION SELECT s.rpos FROM earlier s JOIN subjects j ON j.pos = s.lpos
-                UNION SELECT s.rpos FROM earlier s JOIN taking r ON r.pos = s.rpos
+                UNION SELECT s.rpos FROM past_corrections s JOIN subjects j ON j.pos = s.lpos
+                UNION SELECT s.rpos FROM past_corrections s JOIN taking r ON r.pos = s.rpos
                     WHERE s.lpos IS NULL AND r.t {reach}) c
             JOIN taking t ON t.pos = c.rpos LEFT JOIN alone_now a USING (rpos) LEFT JOIN joined_now n USING (rpos)
             LEFT JOIN (SELECT DISTINCT pos FROM copies WHERE role = 'unjoined' AND NOT is_left) u ON u.pos = c.rpos

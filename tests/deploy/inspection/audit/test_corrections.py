@@ -17,7 +17,7 @@ from datadelay.watermark import Idle
 from deploy.inspection.audit.corrections import corrected_rows, corrections_of, with_corrects, withdrawals
 from deploy.inspection.audit.judging.corrected import correct
 from deploy.inspection.audit.records import spot_of
-from deploy.inspection.audit.written import earlier_of
+from deploy.inspection.audit.written import past_corrections_of
 from joins.read.parse import parse
 from joins.rows.frames import RECORD
 from joins.spec import JoinPath, JoinType, Policy
@@ -53,9 +53,9 @@ def corrections(run: Any, earlier: Sequence[Record] = (), number: int = 1, known
     """The records that a run of the command writes, given those of earlier runs. Read and written in memory."""
     with Audited([run], known).judged() as (db, scope, _):
         batch = pa.RecordBatch.from_pylist([{**one, "offset": at} for at, one in enumerate(earlier)], schema=SCHEMA)
-        db.run("CREATE TABLE earlier (spot BIGINT, lpos BIGINT, rpos BIGINT, withdrawn BOOLEAN, run BIGINT)")
+        db.run("CREATE TABLE past_corrections (spot BIGINT, lpos BIGINT, rpos BIGINT, withdrawn BOOLEAN, run BIGINT)")
         if earlier:
-            db.insert("earlier", earlier_of(batch))
+            db.insert("past_corrections", past_corrections_of(batch))
         correct(db, scope)
         found = [pl.DataFrame(pl.from_arrow(one)) for one in db.batches("FROM corrections ORDER BY ALL")]
     if not found:

@@ -5,7 +5,7 @@ import pytest
 
 from deploy.inspection.audit.plan_history import PlanHistory
 from deploy.inspection.audit.records import SHIFT, SideTable, last_time
-from deploy.inspection.audit.written import earlier_of, rows_of
+from deploy.inspection.audit.written import past_corrections_of, rows_of
 from joins.spec import Format, Side
 from teacup.kafka.read.fetch import SCHEMA
 from tests.support.provenance import header
@@ -75,4 +75,4 @@ def test_a_correction_is_withdrawn_only_if_it_says_so():
     named = header("0:1", "0:2", "0:7")
     rows = [fetched([None], headers=[named, *more]) for more in ((), [("teacup.outcome", b"withdrawn")])]
 
-    assert [earlier_of(row)["withdrawn"].to_pylist() for row in rows] == [[False], [True]]
+    assert [past_corrections_of(row)["withdrawn"].to_pylist() for row in rows] == [[False], [True]]
