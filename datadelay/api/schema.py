@@ -155,7 +155,7 @@ def migrate(engine: Engine, name: str, first: Callable[[Connection], None] = lam
             config.attributes["connection"] = connection
             if _revision(connection) not in (None, *_known(config)):
                 raise StoreUnavailable(
-                    f"database {name} is of a newer version (migration {_revision(connection)}, "
+                    f"database {name} has a newer version (migration {_revision(connection)}, "
                     f"this one knows up to {newest}): run the newer teacup, or restore a backup"
                 )
             command.upgrade(config, "head")

@@ -73,7 +73,7 @@ def collect(path: Path) -> int:
         config = CollectorConfig.load(path)
         with _locked(config.lock_file) as locked:
             if not locked:
-                logger.error("%s is locked: the run before has not ended; nothing was done", config.lock_file)
+                logger.error("%s is locked: the previous run has not ended; nothing was done", config.lock_file)
                 return ExitCode.LOCKED
             return run(config)
     except (ConfigInvalid, SettingsInvalid) as error:

@@ -95,7 +95,7 @@ def _of_plan(end: Mapping[str, Any], topic: str) -> dict[int, int] | None:
     if "spans" in end:  # a feeder's batch stores its whole range
         return {int(p): _offset(span["end"]) for p, span in end["spans"].items()}
     if not isinstance(end["buckets"], dict):
-        raise ValueError("its batch plans are of another version")
+        raise ValueError("its batch plans have another version")
     found: dict[int, int] = {}
     for bucket in end["buckets"].values():
         for name, (start, *_) in bucket[sides[0]].items():  # a join's may leave records of both sides to the next one

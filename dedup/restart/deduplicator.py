@@ -218,7 +218,7 @@ class Switch:
         return batch <= self._until_batch
 
     def begin(self, attempt: Attempt, now_ms: int) -> Reason | None:
-        """Begins an attempt. Returns why the output must be loaded before it; None if it need not be."""
+        """Begins an attempt. Returns why the output must be loaded first; None if it need not be."""
         reason = self.reason(attempt)
         if reason is None:
             self._rest(attempt.batch, now_ms)

@@ -152,7 +152,7 @@ class SeenWindow:
         return found
 
     def to_rows_at(self, times: I64) -> Known:
-        """Returns what is known to rows with these times, one per row."""
+        """Returns the ids known to rows with these times (one time per row)."""
         return _ToRowsAt(self, times)
 
     def _see(self, times: I64) -> None:

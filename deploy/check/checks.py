@@ -71,7 +71,7 @@ class Checkable(Protocol):
 
 
 def what_a_run_waits_for(job: CommonJob) -> str | None:
-    """Says how long a run lasts at least or, for complete topics, what must not come after it; None if neither."""
+    """Says how long a run lasts at least or, for complete topics, what must not follow; None if neither."""
     if not isinstance(job, JoinJob) or job.spec.right.source.is_stored or job.trigger_ms is not None:
         return None
     spec, right = job.spec, job.spec.right

@@ -104,7 +104,7 @@ class SideFacts:
 
     now_ms             the clock when the sample was taken
     has_dead_letters   whether the job has a dead-letter topic
-    outliers           so many of 2n + 1 consecutive times may be wrong
+    outliers           n: up to n of 2n + 1 consecutive times may be wrong
     """
 
     name: str
@@ -133,7 +133,7 @@ class Finding:
 
 
 def ok(what: str, text: str) -> Finding:
-    """Returns a finding that all is well."""
+    """Returns a finding without a problem."""
     return Finding(Level.OK, what, text)
 
 
@@ -292,7 +292,7 @@ def of_times(side: Side, facts: SideFacts, idle: Idle | None) -> Iterator[Findin
     usual_ms = times[len(times) // 2]
     if 0 < usual_ms < SECONDS_NOT_MS:
         unit = unit_of(side, usual_ms, facts.now_ms)
-        remedy = "whoever writes them must write milliseconds" if unit is None else set_unit(facts, unit)
+        remedy = "the producer must write milliseconds" if unit is None else set_unit(facts, unit)
         yield warning(what, f"times lie around {iso(usual_ms)}: {remedy}")
     elif idle is Idle.ADVANCE and times[-1] < facts.now_ms - LONG_AGO_MS:
         yield warning(
@@ -368,7 +368,7 @@ def of_disorder(side: Side, facts: SideFacts) -> Iterator[Finding]:
 def disorder_of(sample: Sample, outliers: int = 0) -> int | None:
     """Returns the largest distance of a valid time below an earlier one of its partition; None without valid times.
 
-    outliers   in each partition, so many records are left out: those that are furthest from the median of 2n + 1
+    outliers   in each partition, this many records are left out: those furthest from the median of 2n + 1
     """
     lags = []
     for times in sample.times.values():

@@ -50,7 +50,7 @@ T = TypeVar("T")
 _A_KEY = b"teacup.check"
 SHORTEST_LAG_MS = 3_600_000
 LATEST_VERSION = LARGEST
-"""As of this, a key is what its newest version says."""
+"""The time that asks for the newest version of each key."""
 
 
 def of_lookup(

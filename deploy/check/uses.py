@@ -96,7 +96,7 @@ class Use:
 
 
 def to_audit(job: JoinJob, corrections: str | None = None) -> Use:
-    """Returns what `teacup audit` uses, with `--corrections` that topic, too."""
+    """Returns what `teacup audit` uses, including the topic of `--corrections`."""
     topics = _inputs_and_outputs(job, READ_CHECKED)
     if corrections is not None:
         topics.append(Named("--corrections", corrections, job.written_with, WRITE_AND_READ))

@@ -191,7 +191,7 @@ ALERTS = (
         f"max {_BY_JOB} ({measures.JOB.full_name} offset 15m) unless max {_BY_JOB} ({measures.JOB.full_name})",
         "5m",
         "critical",
-        f"{_JOB} was there a quarter of an hour ago, and is not any more",
+        f"{_JOB} has disappeared within the last quarter of an hour",
     ),
     Alert(
         "TeacupJobFailed",
@@ -212,7 +212,7 @@ ALERTS = (
         f'sum {_BY_JOB} ({measures.STATE.full_name}{{state=~"starting|stopping|restarting"}}) > 0',
         "10m",
         "critical",
-        f"{_JOB} starts or stops, and does not get further",
+        f"{_JOB} does not finish starting or stopping",
     ),
     Alert(
         "TeacupBrokersUnreachable",
@@ -300,7 +300,7 @@ ALERTS = (
         f"sum {_BY_JOB} (increase({measures.WORKER_RESTARTS.full_name}[30m])) > 3",
         "0m",
         "warning",
-        f"{_JOB}: Python workers end again and again",
+        f"{_JOB}: Python workers keep ending",
     ),
 )
 

@@ -171,8 +171,8 @@ REASONS_TO_WAIT = (
 HELD_BY = (*REASONS_TO_WAIT, "executors")
 """What can hold a job: what its plan waits for, or the lack of a Spark executor."""
 TASK_RETRIES = _counter("task_retries", "Tasks that were tried again after a failure, of batches that were carried out")
-FAILED_ATTEMPTS = _counter("failed_attempts", "Attempts at tasks that failed, counted while their batch is under way")
-WORKER_RESTARTS = _counter("worker_restarts", "Python workers that took the place of one that ended or was killed")
+FAILED_ATTEMPTS = _counter("failed_attempts", "Failed task attempts, counted while their batch is under way")
+WORKER_RESTARTS = _counter("worker_restarts", "Python workers that replaced one that ended or was killed")
 
 # What comes in
 READ = _counter("records_read", "Records that were read", "side")
@@ -214,13 +214,13 @@ REPLAYED = _counter("receipt_rows", "Rows that a receipt named, so that a repeat
 DROPPED = _counter("duplicates_dropped", "Rows and records that were in the output already")
 FILTERING = _gauge("deduplicator_filtering", "Whether a worker's deduplicator filters (1) or is off (0)")
 KNOWN_IDS = _gauge("deduplicator_known_ids", "Ids that a deduplicated topic remembers")
-FORGOTTEN = _counter("deduplicator_forgotten_ids", "Ids that were forgotten within the window, for lack of room")
+FORGOTTEN = _counter("deduplicator_forgotten_ids", "Ids that were forgotten within the window because of the limit")
 SKIPPED = _counter("skipped_records", "Records that retention deleted before they were read")
 
 # The window
 WINDOW_RECORDS = _gauge("window_records", "Right records in the window")
 WINDOW_BYTES = _gauge("window_bytes", "Size of the window")
 RESTORED = _counter("restored_windows", "Windows of a bucket, by where the batch found them", "source")
-PRESUMED = _gauge("presumed_records", "Right records of the window that count as joined because nobody knows")
+PRESUMED = _gauge("presumed_records", "Right records of the window that count as joined because it is not known")
 
 METRICS = tuple(_all)

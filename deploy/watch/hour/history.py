@@ -42,7 +42,7 @@ OF_JOINS = 60
 ROWS_OF_LAG = 16
 """The number of partitions shown, those with the most unread records."""
 SHOWN = 12
-"""The most warnings that are shown, and the most starts, newest first."""
+"""The most warnings and the most starts that are shown, newest first."""
 
 
 class Together(StrEnum):

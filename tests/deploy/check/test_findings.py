@@ -115,7 +115,7 @@ def without_topic(facts: SideFacts) -> SideFacts:
         (side(None, None), Level.ERROR, "none of 2 sampled records of 'clicks' has a valid time at 'kafka'"),
         (side(NOW_MS, None), Level.WARNING, "1 of 2 sampled records have no valid time"),
         (without_topic(side(NOW_MS, None)), Level.ERROR, "each would stop the job; name a topic for dead letters"),
-        (side(1_800_000_000), Level.WARNING, "whoever writes them must write milliseconds"),
+        (side(1_800_000_000), Level.WARNING, "the producer must write milliseconds"),
         (side(NOW_MS - 2 * DAY_MS), Level.WARNING, "set `idle: hold`"),
         (side(NOW_MS - 5, NOW_MS), Level.OK, "2 sampled records"),
     ],

@@ -7,11 +7,10 @@ best       the right record of each judged left one, by at most two ASOF joins: 
 lenient    left records whose result is not simply `best`: late, not waiting for right, or with doubtful candidates;
            each is judged by itself, with all of its candidates (`deploy.inspection.audit.judging.choice`)
 judgements one row for each judged left record that has rows: whether its result is fine, and checked strictly; of a
-           table also whether, and why, that cannot be told (`untold`)
+           table also why it cannot be judged, if so (`untold`)
 
-A left record without a row stands among the others if the join's type leaves rows out, as unmatched (of `anti`: as
-matched with any record). Whether it was late, its copy in the topic of late records says, if there is one; without that
-topic it may have been.
+If the join's type leaves rows out, a left record without a row is judged as if it were unmatched (`anti`: as if matched
+with any record). Its copy in the topic of late records says whether it was late; without that topic it may have been.
 """
 
 from __future__ import annotations
@@ -34,7 +33,7 @@ from teacup.kafka.headers import NO_LONGER_STORED as GONE
 from teacup.kafka.headers import UNWRITABLE
 
 MATCHED = frozenset({-1})
-"""Of `anti`: some right record, whichever it is."""
+"""For `anti`: some right record, whichever it is."""
 _ANSWERS = pa.schema(
     [("pos", pa.int64()), ("fine", pa.bool_()), ("sole", pa.bool_()), ("expected", pa.list_(pa.int64()))]
 )
@@ -117,7 +116,7 @@ def _special(db: AuditTables, scope: AuditScope, judged: str, from_ms: str) -> N
 
 
 def judge_rows(db: AuditTables, scope: AuditScope) -> int:
-    """Compares the rows of each judged record with the join; returns how many at-least-once output has repeated."""
+    """Compares the rows of each judged record with the join; returns how many were repeated (at-least-once)."""
     _foreign(db, scope)
     db.run(
         f"""
@@ -205,7 +204,7 @@ def elsewhere(db: AuditTables, scope: AuditScope) -> int:
 
 
 def _per_left(db: AuditTables, scope: AuditScope) -> None:
-    """Gathers the rows of each left record. Usually it has one, so nothing has to be grouped."""
+    """Gathers the rows of each left record. Usually it has one, so most need no grouping."""
     if scope.all_pairs:
         db.make(
             "per_left",
@@ -256,7 +255,7 @@ def _doubled(db: AuditTables, scope: AuditScope) -> int:
 
 
 def _foreign(db: AuditTables, scope: AuditScope) -> None:
-    """Finds rows about no left record. Records that were not read are left out, unless no log has ever held them."""
+    """Finds rows about no left record. Records that were not read are left out, unless they never existed."""
     about = f"(r.lpos & {OFFSET})"
     db.run(
         f"""
@@ -404,7 +403,7 @@ def _is_left_out(scope: AuditScope) -> str:
 
 
 def _older(db: AuditTables, scope: AuditScope) -> None:
-    """Judges rows from before a move: the join may have been another one then, but the keys must be equal."""
+    """Judges rows from before a move: the join may have been different then, but the keys must be equal."""
     key = "j.kh IS DISTINCT FROM x.kh"
     db.run(
         f"""
@@ -452,7 +451,7 @@ def _answer(
     candidates = [
         RightCandidate(rt, rpos, rnumber, sure)
         for *_, rpos, rt, rnumber, sure, _ in lines
-        # Those that may have been late and whose batch is known were read by later batches.
+        # Candidates that may have been late and whose batch is known were read by later batches.
         if rpos is not None and (known or sure or rnumber == BEFORE)
     ]
     deletes = {rpos for *_, rpos, _, _, _, deleted in lines if deleted}
