@@ -7,7 +7,7 @@ inputs.py   records of both topics, by position or by key and time, parsed as th
 left.py     the answer about a left record
 model.py    the answer as data (pure)
 plans.py    which batch read a record, and what was known then: the plans that the checkpoint still has
-remedy.py   which settings would have let a left record wait, and how much of each (pure)
+remedy.py   what to change so that a left record would have had a match (pure)
 right.py    the answer about a right record
 sources.py  what answers are made of: the job, its plans, both topics, and what it has written
 stored.py   lookup join: what the store holds of a key now

@@ -14,13 +14,14 @@ from dataclasses import dataclass
 from datadelay.watermark import UNKNOWN
 from deploy.inspection.explain.as_json import Answer, ranked, written_key
 from deploy.inspection.explain.model import Gone, KeyAnswer, LeftAnswer, RecordState, RightAnswer
+from deploy.inspection.explain.remedy import advice
 from joins.batch.rules import earliest_left, earliest_right, latest_left, latest_right
 from joins.explain import Candidate, MatchReason, SideRecord, preference
 from joins.outcome import Outcome
 from joins.plan.wait_reasons import Cause
 from joins.spec import JoinSpec
-from teacup.base.times import is_wrong, iso, written
-from teacup.kafka.headers import DELETED, WHERE
+from teacup.base.times import iso, written
+from teacup.kafka.headers import WHERE
 
 IDLE_MS = 60_000
 """A job that has planned nothing for longer, while left waits, may not be running."""
@@ -98,8 +99,8 @@ class Words:
             yield f"  {self._waits(answer)}"
         yield from self._candidates(answer)
         yield from (f"  not known: {note}" for note in answer.notes)
-        if (advice := self._advice(answer)) is not None:
-            yield f"  → {advice}"
+        if (change := advice(self.spec, answer)) is not None:
+            yield f"  → {change}"
 
     def _right(self, answer: RightAnswer) -> Iterator[str]:
         record = answer.record
@@ -315,93 +316,6 @@ class Words:
             case _:
                 return f"whether it was {self.spec.right.source.place} is not known{away}"
 
-    def _advice(self, answer: LeftAnswer) -> str | None:
-        """Says what would have made a match, for the record that came nearest to one."""
-        if answer.record.dead is not None:
-            return self._of_dead("left", answer.record)
-        if answer.outcome is not RecordState.UNMATCHED:
-            return None
-        if answer.reason == DELETED:
-            return None
-        if answer.reason == "null_key":
-            return f"the record has no key at `left.key` ({self.spec.left.key_of})"
-        for candidate in ranked(answer):
-            if candidate.record.key == answer.record.key and (said := self._would_match(answer, candidate)):
-                return said
-        alike = next((c for c in answer.candidates if c.match_reason is MatchReason.OTHER_KEY), None)
-        if alike is not None:
-            return f"fix `left.key` or `right.key`, or the producers: {alike.alike or 'the keys differ'}"
-        if answer.reason == "right_stalled":
-            return "right stalled, and left went by `max_wait`: the log, or `teacup status`, says what held right"
-        if not answer.notes and not answer.searched[1]:
-            return f"no right record of this key was near: did {self.spec.right.topic} get one, and by `right.key`?"
-        return None
-
-    def _would_match(self, answer: LeftAnswer, candidate: Candidate) -> str | None:
-        """Says what would have let this right record match."""
-        spec, by_ms, right = self.spec, candidate.by_ms or 0, candidate.record
-        match candidate.match_reason:
-            case MatchReason.READ_LATER:
-                return self._would_have_waited(answer, right)
-            case MatchReason.AFTER_INTERVAL | MatchReason.BEFORE_INTERVAL as match_reason:
-                after = match_reason is MatchReason.AFTER_INTERVAL
-                key, setting_ms = ("after", spec.right.after_ms) if after else ("before", spec.right.before_ms)
-                if is_wrong(by_ms, setting_ms):
-                    return f"one of the two times is probably wrong: {_times_of('left', 'right')}"
-                costs = "and every row would wait that much longer" if after else "and the window would grow with it"
-                return f"`join.{key}: {_duration(setting_ms + by_ms)}` would match it, {costs}"
-            case MatchReason.EXPIRED:
-                return (
-                    "the left record came late: a larger `left.disorder`, or `producer_delay` where only the clock was "
-                    "beyond it, keeps right records longer"
-                )
-            case MatchReason.OTHER_BUCKET:
-                return (
-                    "let both topics be written by the same partitioner, or take `join.path: shuffled` (a new "
-                    "checkpoint: `teacup move`)"
-                )
-            case MatchReason.DEAD_LETTER:
-                return self._of_dead("right", right)
-            case _:
-                return None
-
-    def _would_have_waited(self, answer: LeftAnswer, right: SideRecord) -> str:
-        if answer.remedy is None:
-            return (
-                "`right.disorder`, `producer_delay`, or both, were too short for it; by how much is not known: plans "
-                "or records of that time are gone"
-            )
-        if not answer.remedy:
-            return "left had to wait longer; which setting would have made it is not known"
-        wrong = right.time_ms is not None and any(is_wrong(ms, self._set_to(key)) for key, ms in answer.remedy.items())
-        if wrong:
-            return f"it came extremely late, so its time is probably wrong: {_times_of('right')}"
-        keys = [f"`{key}: {_duration(ms)}`" for key, ms in answer.remedy.items()]
-        both = " together, not one alone," if len(keys) > 1 else ""
-        return f"{' and '.join(keys)}{both} would have waited for it; every row then waits that long"
-
-    def _set_to(self, key: str) -> int:
-        spec = self.spec
-        of = {"right.disorder": spec.right.disorder_ms, "producer_delay": spec.producer_delay_ms}
-        return of.get(key, spec.right.max_wait_ms or 0)
-
-    def _of_dead(self, side: str, record: SideRecord) -> str:
-        """Says what to do about a dead letter."""
-        of = self.spec.side(side)
-        match record.dead:
-            case "future_time" | "no_time" | None:
-                return f"its time cannot be used: {_times_of(side)}; a clock that is ahead needs `max_future_skew`"
-            case "no_zone":
-                return f"its time has no zone: set `{side}.time_zone`, or fix the producer of {of.topic}"
-            case "invalid_key":
-                return f"fix `{side}.key` ({of.key_of}), or the producer of {of.topic}"
-            case "where":
-                return f"`{side}.where` ({of.where_of}) leaves it out"
-            case "tombstone":
-                return f"it has no value: `{side}.tombstones` says what becomes of such records"
-            case _:
-                return f"fix the producer of {of.topic}, or `{side}.format` ({of.format})"
-
     def _skipped(self, side: str, reason: str | None) -> str:
         where = self.spec.side(side).where_of
         return f": {side}.where takes only {where}" if reason == WHERE else _because(reason)
@@ -444,11 +358,6 @@ def _replaced(answer: LeftAnswer, candidate: Candidate) -> str:
     own = (candidate.record.time_ms or 0, *candidate.record.position)
     later = min((each for each in order if each > own), default=None)
     return ", the newest" if later is None else f", replaced at {_time(later[0], own[0])}"
-
-
-def _times_of(*sides: str) -> str:
-    """Says which keys determine a time."""
-    return f"check {' and '.join(f'`{side}.time` and `{side}.time_unit`' for side in sides)}, and the producer"
 
 
 def shown_key(key: bytes | None) -> str:

@@ -136,7 +136,7 @@ def test_what_cannot_take_corrections_is_refused(kafka, job, here, corrected, to
         (topic, ("--sample", "10%"), "leave --sample out"),
         (f"{topic}-missing", (), f"{topic}-missing"),
         (compacted, (), "is compacted, which would keep one correction of each key"),
-        (others, (), f"{others}-0 offset 0 is no correction of this job"),
+        (others, (), f"{others}-0 offset 0 is not a correction of this job"),
     ):
         ran = corrected(content, given, *more)
         assert ran.exit_code == ExitCode.BAD_JOB_FILE, ran.output
