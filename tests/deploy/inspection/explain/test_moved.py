@@ -34,7 +34,7 @@ def test_before_a_move_another_checkpoint_has_joined_it(kafka, window_job, here,
     assert (lefts["0:3"]["outcome"], lefts["0:3"]["moved_from"]) == ("unmatched", old)
     assert (short(lefts["0:13"])[:2], lefts["0:13"]["moved_from"]) == (("matched", None), None)
     assert f"checkpoint {old} wrote it, before `teacup move`" in lines[1]
-    assert any("reasons are by the job file of now" in line for line in lines)
+    assert any("reasons follow today's job file" in line for line in lines)
 
 
 def test_a_right_record_is_found_in_the_row_of_a_left_record_that_lies_further_away(kafka, window_job, here, ask):
