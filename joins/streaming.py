@@ -154,10 +154,11 @@ def job_stream(
     if not kind.shuffles:
         return Stream(kind.reader(spec, control, pickled(stage)), through=through)
     from joins.window.shuffle.source import parts_of_batch
-    from joins.window.stage import each_part, fetch_stage
+    from joins.window.stage import each_part, fetch_stage, in_one_task
 
     reader = kind.reader(spec, control, pickled(fetch_stage(spec)))
-    return Stream(reader, Exchange(parts_of_batch, pickled(each_part(stage))), through)
+    exchange = Exchange(parts_of_batch, pickled(each_part(stage)), pickled(in_one_task(spec, stage)))
+    return Stream(reader, exchange, through)
 
 
 def stage_frame(

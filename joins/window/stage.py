@@ -126,6 +126,16 @@ def _prepare(spec: JoinSpec, wanted: Mapping[str, Mapping[int, Span]]) -> None:
 
 def fetch_stage(spec: JoinSpec) -> Callable[[Iterable[str]], Iterator[pa.RecordBatch]]:
     """Returns the stage that turns the tasks of `FetchReader` into pieces, in batches of `PIECE`."""
+
+    def rows(tasks: Iterable[str]) -> Iterator[pa.RecordBatch]:
+        for piece in _pieces(spec, tasks):
+            yield pa.record_batch([[piece.part], [piece.to_bytes()]], schema=PIECE)
+
+    return rows
+
+
+def _pieces(spec: JoinSpec, texts: Iterable[str]) -> Iterator[Piece]:
+    """Yields the pieces of these tasks of `FetchReader`."""
     read = _reading(_readers(spec))
 
     def pieces(task: FetchTask) -> Iterator[Piece]:
@@ -143,17 +153,13 @@ def fetch_stage(spec: JoinSpec) -> Callable[[Iterable[str]], Iterator[pa.RecordB
         except NO_RETRY_HELPS as error:
             yield from failure_pieces(error, fetch.parts)
 
-    def rows(texts: Iterable[str]) -> Iterator[pa.RecordBatch]:
-        tasks = [msgspec.json.decode(text, type=FetchTask) for text in texts]
-        wanted: dict[str, dict[int, Span]] = {"right": {}, "left": {}}
-        for fetch in (task.fetch for task in tasks if task.fetch is not None):
-            read_range = fetch.range.partition_range
-            wanted[fetch.side][fetch.range.partition] = (read_range.start, read_range.end)
-        _prepare(spec, wanted)
-        for piece in chain.from_iterable(map(pieces, tasks)):
-            yield pa.record_batch([[piece.part], [piece.to_bytes()]], schema=PIECE)
-
-    return rows
+    tasks = [msgspec.json.decode(text, type=FetchTask) for text in texts]
+    wanted: dict[str, dict[int, Span]] = {"right": {}, "left": {}}
+    for fetch in (task.fetch for task in tasks if task.fetch is not None):
+        read_range = fetch.range.partition_range
+        wanted[fetch.side][fetch.range.partition] = (read_range.start, read_range.end)
+    _prepare(spec, wanted)
+    yield from chain.from_iterable(map(pieces, tasks))
 
 
 def shuffled_stage(spec: JoinSpec, windows: Path | None = None, copies: str | None = None) -> Stage[BucketSummary]:
@@ -181,5 +187,16 @@ def each_part(
 
     def rows(pieces: Iterable[bytes]) -> Iterator[pa.RecordBatch]:
         return stage(parts_of(map(Piece.from_bytes, pieces)))
+
+    return rows
+
+
+def in_one_task(
+    spec: JoinSpec, stage: Callable[[Iterable[ShuffledPart]], Iterator[pa.RecordBatch]]
+) -> Callable[[Iterable[str]], Iterator[pa.RecordBatch]]:
+    """Makes a stage of all tasks of `FetchReader` from a stage of parts: nothing is shuffled."""
+
+    def rows(tasks: Iterable[str]) -> Iterator[pa.RecordBatch]:
+        return stage(parts_of(_pieces(spec, tasks)))
 
     return rows

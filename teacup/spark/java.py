@@ -164,7 +164,7 @@ def spark_home(folder: Path) -> Path:
 _MAPPED = "-XX:+UnlockDiagnosticVMOptions -XX:ArchiveRelocationMode=0"
 SILENT = "-Xlog:cds=off -Xlog:cds+dynamic=off -Xlog:class+path=off"
 # A different training run, or other jars, mean a different archive.
-_SOURCE_OF_CLASSES = f"a Python data source under availableNow, no {_LEFT_OUT}"
+_SOURCE_OF_CLASSES = f"a batch of one row, no {_LEFT_OUT}"
 
 
 def archive_options() -> tuple[str, ...]:

@@ -54,24 +54,45 @@ class Content(StrEnum):
     FAILURE = "failure"
 
 
-class Piece(msgspec.Struct, frozen=True, array_like=True):
-    """What a task sends to a part. number: its index among the pieces of its partition."""
+@dataclass(frozen=True, slots=True)
+class Piece:
+    """What a task sends to a part.
+
+    number   its index among the pieces of its partition
+    data     of records and dead letters a frame, or that as Arrow IPC; of others JSON
+    """
 
     part: int
     content: Content
     side: str
     partition: int
     number: int
-    data: bytes
+    data: bytes | pl.DataFrame
 
     def to_bytes(self) -> bytes:
         """Returns it as it goes through the shuffle."""
-        return msgspec.msgpack.encode(self)
+        data = frame_bytes(self.data) if isinstance(self.data, pl.DataFrame) else self.data
+        return _BYTES.encode((self.part, self.content, self.side, self.partition, self.number, data))
 
     @classmethod
     def from_bytes(cls, data: bytes) -> Piece:
         """Reads what `to_bytes` wrote."""
-        return msgspec.msgpack.decode(data, type=cls)
+        return cls(*_PIECE.decode(data))
+
+    @property
+    def json(self) -> bytes:
+        """Returns what is no frame."""
+        assert isinstance(self.data, bytes)
+        return self.data
+
+    @property
+    def frame(self) -> pl.DataFrame:
+        """Returns the records or dead letters."""
+        return self.data if isinstance(self.data, pl.DataFrame) else frame_from(self.data)
+
+
+_BYTES = msgspec.msgpack.Encoder()
+_PIECE = msgspec.msgpack.Decoder(tuple[int, Content, str, int, int, bytes])
 
 
 def ticket_pieces(ticket: Ticket) -> Iterator[Piece]:
@@ -118,11 +139,11 @@ class ShuffledPart:
     def add(self, piece: Piece) -> None:
         """Adds a piece. Raises `TaskEnded` for a failure."""
         if piece.content is Content.FAILURE:
-            raise TaskEnded(Failure.from_json(piece.data.decode()))
+            raise TaskEnded(Failure.from_json(piece.json.decode()))
         if piece.content is Content.TICKET:
-            self.ticket = msgspec.json.decode(piece.data, type=Ticket)
+            self.ticket = msgspec.json.decode(piece.json, type=Ticket)
         elif piece.content is Content.FACTS:
-            self.facts[piece.side, piece.partition] = msgspec.json.decode(piece.data, type=RangeFacts)
+            self.facts[piece.side, piece.partition] = msgspec.json.decode(piece.json, type=RangeFacts)
         else:
             self.pieces.setdefault((piece.side, piece.partition), []).append(piece)
 
@@ -149,7 +170,7 @@ class ShuffledPart:
 
 
 def _parsed_of(piece: Piece) -> ParsedBatch:
-    frame = frame_from(piece.data)
+    frame = piece.frame
     if piece.content is Content.DEAD:
         dead, frame = frame.cast(ROW), pl.DataFrame(schema={**RECORD, LATE: pl.Boolean()})
     else:
@@ -260,4 +281,4 @@ class _Dividing:
 
     def _piece(self, part: int, content: Content, frame: pl.DataFrame) -> Piece:
         self.number += 1
-        return Piece(part, content, self.fetch.side, self.fetch.range.partition, self.number, frame_bytes(frame))
+        return Piece(part, content, self.fetch.side, self.fetch.range.partition, self.number, frame)

@@ -2,7 +2,7 @@
 
     no exchange   shares -> stage -> rows
     exchange      shares -> stage -> pieces =Spark's shuffle=> the pieces of each share of parts -> stage -> rows
-    of one task   shares -> stage -> pieces -> stage -> rows, without a shuffle
+    of one task   the same within the task
 
 All these tasks have places (`teacup.spark.batches.placement`), also behind the exchange. Spark itself prefers no places
 there but those of most of the data, which a small batch has everywhere.
@@ -37,12 +37,14 @@ Rows = Callable[[Iterable[bytes]], Iterator[pa.RecordBatch]]
 class Exchange:
     """What becomes of the pieces that a reader's stage makes: rows of a part number and a piece (bytes).
 
-    parts   how many parts the batch that ends at this offset has
-    stage   pickled: the pieces of some of them, in any order -> rows
+    parts     how many parts the batch that ends at this offset has
+    stage     pickled: the pieces of some of them, in any order -> rows
+    together  pickled: all tasks of a batch -> rows, if one Spark task has them
     """
 
     parts: Callable[[dict[str, Any]], int]
     stage: bytes
+    together: bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,7 +159,7 @@ class TaskInputs:
         self._of_shares: Rows = partial(rows_of_shares, name, stream.reader.stage)
         self._here = self._behind = self._of_shares
         if stream.exchange is not None:
-            self._here = partial(rows_in_one_task, name, stream.reader.stage, stream.exchange.stage)
+            self._here = partial(rows_of_shares, name, stream.exchange.together)
             self._behind = partial(rows_of_pieces, stream.exchange.stage)
             keyed = partial(keyed_pieces, name, stream.reader.stage)
             self._keyed = _wrap_function(context, lambda _, shares: keyed(shares), NoOpSerializer(), NoOpSerializer())
@@ -232,11 +234,6 @@ def rows_of_pieces(stage: bytes, pieces: Iterable[bytes]) -> Iterator[pa.RecordB
     """Carries out what is behind an exchange, on an executor."""
     made: Rows = cloudpickle.loads(stage)
     return crossing_rows(made)(pieces)
-
-
-def rows_in_one_task(name: str, stage: bytes, behind: bytes, shares: Iterable[bytes]) -> Iterator[pa.RecordBatch]:
-    """Carries out both sides of an exchange."""
-    return rows_of_pieces(behind, payloads(rows_of_shares(name, stage, shares)))
 
 
 _REPORTS = CPickleSerializer()

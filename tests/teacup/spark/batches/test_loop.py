@@ -15,6 +15,7 @@ import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from pyspark import cloudpickle
 from pyspark.sql import SparkSession
 
 from teacup.base.errors import ExitCode
@@ -170,7 +171,14 @@ def test_behind_an_exchange_each_share_gets_the_pieces_of_its_parts(
 ) -> None:
     """All that is made for them, by whichever task; with a size of 64 all stays in one task."""
     finished = Finished()
-    stream = Stream(Dividing(2, size), Exchange(lambda end: 4, said_behind()))
+    reader, behind = Dividing(2, size), said_behind()
+
+    def together(tasks: Sequence[int]) -> Iterator[pa.RecordBatch]:
+        pieces, parts = cloudpickle.loads(reader_stage), cloudpickle.loads(behind)
+        return parts(piece for batch in pieces(tasks) for piece in batch.column(1).to_pylist())
+
+    reader_stage = reader.stage
+    stream = Stream(reader, Exchange(lambda end: 4, behind, pickled(together)))
     assert BatchLoop(spark, "dividing", str(tmp_path), stream, finished, None).start().awaitTermination(60)
 
     for number, reports in finished.batches.items():
