@@ -11,7 +11,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from joins.batch.state import BatchPlan
 from joins.batch.ticket import Ticket
-from joins.plan.reader import JoinControl
+from joins.plan.reader import SMALL, JoinControl
 from joins.plan.source import TicketReader, ticket_source
 from joins.spec import JoinSpec
 from joins.window.shuffle.pieces import Fetch, FetchTask
@@ -32,17 +32,27 @@ class FetchReader(TicketReader):
         return [msgspec.json.encode(task).decode() for task in (FetchTask(ticket=ticket), *fetches)]
 
     def together(self, end: dict[str, Any]) -> int:
-        """Returns all of a small batch: then nothing has to be shuffled on one machine."""
-        return 1 if super().together(end) == 1 else sys.maxsize
+        """Returns all of a small batch: then nothing has to be shuffled on one machine. Of others, some
+        `SMALL` records: with hundreds of partitions a task each would take longer than their records.
+        """
+        batch_plan = BatchPlan.from_json(end)
+        read = sum(
+            r.records > 0
+            for bucket in batch_plan.buckets.values()
+            for r in (*bucket.left.values(), *bucket.right.values())
+        )
+        return sys.maxsize if batch_plan.records < SMALL else max(1, read * SMALL // batch_plan.records)
 
     def task_keys(self, end: dict[str, Any], tasks: int) -> list[str]:
         (ticket,) = Ticket.all_of(BatchPlan.from_json(end))
         return ["ticket", *(f"{fetch.side} {fetch.range.partition}" for fetch in Fetch.all_of(self._spec, ticket))]
 
 
-def parts_of_batch(end: dict[str, Any]) -> int:
-    """Returns how many parts the batch that ends there has."""
-    return BatchPlan.from_json(end).parts or 0
+def parts_of_batch(end: dict[str, Any]) -> tuple[int, int]:
+    """Returns how many parts the batch that ends there has, and how many of them a Spark task gets at most."""
+    batch_plan = BatchPlan.from_json(end)
+    parts = batch_plan.parts or 0
+    return parts, parts if batch_plan.records < SMALL else 1
 
 
 def shuffled(

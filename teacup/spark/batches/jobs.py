@@ -37,12 +37,12 @@ Rows = Callable[[Iterable[bytes]], Iterator[pa.RecordBatch]]
 class Exchange:
     """What becomes of the pieces that a reader's stage makes: rows of a part number and a piece (bytes).
 
-    parts     how many parts the batch that ends at this offset has
+    parts     how many parts the batch that ends at this offset has, and how many of them a Spark task gets at most
     stage     pickled: the pieces of some of them, in any order -> rows
     together  pickled: all tasks of a batch -> rows, if one Spark task has them
     """
 
-    parts: Callable[[dict[str, Any]], int]
+    parts: Callable[[dict[str, Any]], tuple[int, int]]
     stage: bytes
     together: bytes
 

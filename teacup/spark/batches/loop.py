@@ -137,8 +137,10 @@ class BatchLoop:
     def _work(self, end: dict[str, Any]) -> BatchWork:
         tasks, size = self._reader.tasks(end), self._reader.together(end)
         shares = self._tasks.shares(tasks, self._reader.task_keys(end, len(tasks)), size)
-        parts = range(self._exchange.parts(end) if self._exchange is not None else 0)
-        return BatchWork(shares, self._parts.shares(parts, parts, size))
+        if self._exchange is None:
+            return BatchWork(shares)
+        count, size = self._exchange.parts(end)
+        return BatchWork(shares, self._parts.shares(range(count), range(count), size))
 
     def _rows(self, work: BatchWork) -> list[Row]:
         return self._jobs.run(work) if work.shares else []

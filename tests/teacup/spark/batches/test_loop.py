@@ -178,7 +178,7 @@ def test_behind_an_exchange_each_share_gets_the_pieces_of_its_parts(
         return parts(piece for batch in pieces(tasks) for piece in batch.column(1).to_pylist())
 
     reader_stage = reader.stage
-    stream = Stream(reader, Exchange(lambda end: 4, behind, pickled(together)))
+    stream = Stream(reader, Exchange(lambda end: (4, size), behind, pickled(together)))
     assert BatchLoop(spark, "dividing", str(tmp_path), stream, finished, None).start().awaitTermination(60)
 
     for number, reports in finished.batches.items():
