@@ -119,7 +119,7 @@ def live_job(
     buckets: int | None = None,
     through: str = THROUGH[0],
 ) -> JoinJob:
-    fields = {"key": "key", "outcome": "outcome"}
+    fields = {"key": "cast(key as string)", "outcome": "outcome"}
     spec = JoinSpec(
         name="live",
         left=Side(topic=LEFT, disorder_ms=0, format=Format.JSON),

@@ -74,7 +74,7 @@ class Session:
         """
         _refuse({key: str(value) for key, value in spark.items()}, exactly_once)
         submitted = _submitted()
-        self._name, self._exactly_once = name, exactly_once
+        self._name, self._exactly_once, self._rows_in_jvm = name, exactly_once, rows_in_jvm
         self._properties = _properties({**spark, **submitted}, rows_in_jvm)
         if jobs > 1:
             self._properties[f"spark.executorEnv.{JOBS}"] = os.environ[JOBS] = str(jobs)
@@ -115,7 +115,10 @@ class Session:
 
         def run() -> None:
             try:
-                spark.range(0, 1, 1, 1).mapInArrow(lambda batches: batches, "id bigint").collect()
+                if self._rows_in_jvm:
+                    spark.range(0, 1, 1, 1).mapInArrow(lambda batches: batches, "id bigint").collect()
+                else:  # loads none of SQL's classes, which take 50 MB and as much time as the rest of a start
+                    spark.sparkContext.parallelize([0], 1).map(int).collect()
             except Exception as error:  # noqa: BLE001 - nothing depends on it, and the first batch would report it
                 log.debug("workers were not started in advance: %s", error)
 
