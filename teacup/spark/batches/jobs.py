@@ -82,7 +82,7 @@ class BatchWork:
     @property
     def is_one_task(self) -> bool:
         """Whether pieces stay in the task that makes them."""
-        return len(self.shares) == 1 and len(self.parts) <= 1
+        return len(self.shares) == len(self.parts) == 1
 
     @property
     def reporting(self) -> int:
@@ -174,8 +174,8 @@ class TaskInputs:
         """Returns the RDD for a batch, and what its tasks do."""
         if not work.parts:
             return self._placed((share.task, share.places) for share in work.shares), self._of_shares
-        if work.is_one_task:
-            return self._placed((share.task, share.places) for share in work.shares), self._here
+        if work.is_one_task:  # where the window is
+            return self._placed([(work.shares[0].task, work.parts[0].places)]), self._here
         return self._exchanged(work), self._behind
 
     def _exchanged(self, work: BatchWork) -> Any:
