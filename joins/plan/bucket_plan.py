@@ -25,6 +25,7 @@ from joins.batch.state import Bucket, PartitionRange
 from joins.plan.readable import Answers, Ask, Asking, EndOffsets, Expected, Readable, look, read_left, read_right
 from joins.spec import JoinSpec
 from teacup.base.times import LATEST_MS
+from teacup.kafka.log.topic_log import fair_shares
 
 SHARE_MET = 0.6  # the search ends at a target that fills this fraction of the share
 SEARCH_ROUNDS = 5
@@ -263,9 +264,9 @@ class TargetSearch:
 
 
 def _ahead(ranges: Mapping[int, PartitionRange], ends: Mapping[int, int], records: int) -> dict[int, int]:
-    """Returns by partition with unread records the offset after its part of this many records."""
-    each = max(records // len(ranges), 1)
-    return {p: min(r.end + each, ends[p]) for p, r in ranges.items() if r.end < ends[p]}
+    """Returns by partition with unread records the offset after its fair part of this many records."""
+    parts = fair_shares({p: ends[p] - r.end for p, r in ranges.items() if r.end < ends[p]}, records)
+    return {p: ranges[p].end + max(part, 1) for p, part in parts.items()}
 
 
 def _between(ranges: Mapping[int, PartitionRange], offsets: Mapping[int, int], ends: Mapping[int, int]) -> int:

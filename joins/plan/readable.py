@@ -18,7 +18,7 @@ from joins.spec import BothSides, JoinSpec
 from teacup.base.times import LATEST_MS
 from teacup.kafka.log.losses import Epochs, epochs_of
 from teacup.kafka.log.time_search import block_size, run_in_rounds
-from teacup.kafka.log.topic_log import Ends, TimeAnswer, TimeQuery, TopicLog
+from teacup.kafka.log.topic_log import Ends, TimeAnswer, TimeQuery, TopicLog, fair_shares
 
 T = TypeVar("T")
 
@@ -265,9 +265,11 @@ def _to_the_end(side: Readable, p: int, partition_range: PartitionRange) -> Expe
 def _within_share(
     side: Readable, ranges: Mapping[int, PartitionRange], after: dict[int, Expected], share: int
 ) -> Asking[dict[int, Expected]]:
-    """Shortens ranges so that no partition reads more than its part of the share."""
-    allowance = max(2 * share // len(ranges), 1)
-    cut = {p: r.end + allowance for p, r in ranges.items() if after[p].partition_range.records > allowance}
+    """Shortens ranges so that no partition reads more than its fair part of two shares: others may have little."""
+    parts = fair_shares({p: e.partition_range.records for p, e in after.items()}, 2 * share)
+    cut = {
+        p: r.end + max(parts[p], 1) for p, r in ranges.items() if after[p].partition_range.records > max(parts[p], 1)
+    }
     if not cut:
         return after
     newest = (yield Ask(newest={side.side: cut})).newest[side.side]

@@ -61,6 +61,7 @@ _PASSING = (
     KafkaError.COORDINATOR_LOAD_IN_PROGRESS,
 )
 ANSWERED_WITHIN_S = 10.0
+COMMIT_WITHIN_S = 10.0
 _FIRST_TRY_S = 1.0
 _STARTED_WITHIN_S = 20.0
 _PAUSE_S = 0.5
@@ -161,7 +162,10 @@ class GroupOffsets:
         return client.retried(ask, self._kafka)
 
     def commit(self, offsets: Mapping[Spot, int], note: str = "") -> None:
-        """Sets the committed offsets, each with the note; Kafka refuses this while the group has members."""
+        """Sets the committed offsets, each with the note; Kafka refuses this while the group has members.
+
+        Gives up soon: whoever commits does so again, and must not keep a job from stopping while no broker answers.
+        """
         if not offsets:
             return
 
@@ -172,7 +176,7 @@ class GroupOffsets:
             ]
             consumer, doing = self._own_consumer(), "commit of offsets"
             try:
-                answers = within(client.REQUEST_TIMEOUT_S, lambda: consumer.commit(offsets=wanted, asynchronous=False))
+                answers = within(COMMIT_WITHIN_S, lambda: consumer.commit(offsets=wanted, asynchronous=False))
             except KafkaException as error:
                 first = wanted[0] if client.is_missing(error.args[0]) else None
                 raise self._translated(error.args[0], doing, first) from error
@@ -180,11 +184,11 @@ class GroupOffsets:
                 with self._lock:
                     self._consumer = None  # it is stuck in the call and cannot be closed
                 raise KafkaUnavailable(
-                    f"{doing} of group {self.group!r} was not answered in {client.REQUEST_TIMEOUT_S:g} s"
+                    f"{doing} of group {self.group!r} was not answered in {COMMIT_WITHIN_S:g} s"
                 ) from None
             self._check(answers, doing)
 
-        client.retried(ask, self._kafka)
+        client.retried(ask, self._kafka, COMMIT_WITHIN_S)
 
     def activity(self) -> str | None:
         """Returns the group's state and members; None if it has no members or does not exist."""

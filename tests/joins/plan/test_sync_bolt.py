@@ -42,6 +42,27 @@ def test_a_backlog_is_read_in_batches_near_the_limit(limit, outliers):
     assert outcomes(run) == [(0, i, "matched", None) for i in range(2_000)]
 
 
+@pytest.mark.parametrize(
+    ("limit", "path"), [(200, "direct"), (10_000, "direct"), (200, "shuffled"), (10_000, "shuffled")]
+)
+def test_a_partition_that_has_all_records_of_its_bucket_is_read_as_fast(limit, path):
+    """Those that have none need none of the limit, whether all is within it or not."""
+    empty = [steady(0)] * 19
+    run = simulation(
+        join_spec(max_records=limit, outliers=0, buckets=1, path=path),
+        [steady(2_000), *empty],
+        [steady(2_000), *empty],
+        DAY_MS,
+    )
+
+    sizes = batches(run)
+
+    assert sum(went for went, _ in sizes) == 4_000
+    assert max(read for _, read in sizes) <= 1.2 * limit
+    assert len(sizes) <= 2 * 4_000 / limit + 2
+    assert outcomes(run) == [(0, i, "matched", None) for i in range(2_000)]
+
+
 def test_each_of_many_buckets_has_its_share_unless_a_limit_was_given(monkeypatch):
     """Within bounds: a batch whose limit nobody gave is as large as its buckets need."""
     for name, records in (("RECORDS_PER_BATCH", 60), ("RECORDS_OF_A_BUCKET", 40), ("MOST_RECORDS_PER_BATCH", 240)):

@@ -9,7 +9,8 @@ import pytest
 from confluent_kafka import Consumer
 
 from teacup.kafka import client
-from teacup.kafka.errors import KafkaIOError, TopicMissing
+from teacup.kafka.errors import KafkaIOError, KafkaUnavailable, TopicMissing
+from teacup.kafka.log import groups
 from teacup.kafka.log.groups import GroupOffsets
 from tests.conftest import TopicFactory
 
@@ -26,6 +27,17 @@ def test_what_was_committed_is_read_at_once(kafka: dict[str, str], topic_factory
     assert before == {(first, 0): None}
     assert group.read([(first, 0), (first, 1), (second, 0)]) == {(first, 0): 7, (first, 1): None, (second, 0): 0}
     assert group.read([]) == {}
+
+
+def test_a_commit_that_no_broker_answers_does_not_hold_up_a_stop(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is given up long before reads are, which may take a minute."""
+    monkeypatch.setattr(groups, "COMMIT_WITHIN_S", 0.2)
+    group = GroupOffsets("nobody", {"bootstrap.servers": "127.0.0.1:1"})
+    began_s = time.monotonic()
+
+    with pytest.raises(KafkaUnavailable, match=r"in 0\.2 s|127.0.0.1"):
+        group.commit({("topic", 0): 5})
+    assert time.monotonic() - began_s < 20
 
 
 def test_a_note_is_kept_with_the_offset_that_it_was_committed_with(
