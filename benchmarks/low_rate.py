@@ -8,7 +8,7 @@ impressions as for `benchmarks.latency`, and the last three quarters of the time
 Streams, which has two threads, RocksDB, and a grace period of ours' producer delay:
 
     cores      CPU seconds of all processes of the job, per second: the command, the JVM with the programs that it runs,
-               the planner beside it, and the Python workers; without the broker, the producer, and the reader of the
+               and the Python workers; without the broker, the producer, and the reader of the
                output
     PSS        their memory at the end of the phase; shared pages count once
     batches    per second, from the job's log, and the CPU time of each: a busy machine makes fewer, which are larger

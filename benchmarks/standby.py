@@ -11,7 +11,7 @@ machine.
               that has taken over they go on (SIGCONT): they must end by themselves, with their own exit code
 
 Each takeover is broken down: until it was noticed, until topics and checkpoint were looked at and the output claimed,
-until the query was started, until the first batch was carried out, and until a reader of committed records had a row.
+until batches began, until the first batch was carried out, and until a reader of committed records had a row.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ RUNS_FOR_S = 8.0
 PATIENCE_S = 180.0
 PROMISED_S = {"kill": 3.0, "lost": 10.0}
 MODES = ("restart", "kill", "lost")
-STEPS = (("began", "noticed"), ("claimed", "claimed"), ("started", "query"), ("batch", "first batch"))
+STEPS = (("began", "noticed"), ("claimed", "claimed"), ("started", "batches"), ("batch", "first batch"))
 
 
 class Marks(Quiet):

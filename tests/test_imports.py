@@ -1,4 +1,4 @@
-"""What is slow to import is imported by those who need it: Spark starts several processes per query."""
+"""What is slow to import is imported by those who need it: Spark starts several processes per query of the library."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ SLOW = {"pydantic", "polars", "pyarrow.parquet", "pyspark"}
     ],
 )
 def test_a_module_loads_nothing_slow_that_it_does_not_need(module: str, needs: set[str]) -> None:
-    """The user's program, the planner's process, one that asks for a schema, the search, the collector."""
+    """The user's program, the library's planner, one that asks for a schema, the search, the collector."""
     code = f"import sys, {module}; print(*({SLOW!r} & set(sys.modules)))"
 
     done = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=True)

@@ -153,7 +153,7 @@ _ID = "__teacup_id"
 
 
 def current_attempt() -> Attempt:
-    """Returns the attempt that this task is. Raises `DedupError` outside a batch of a streaming query."""
+    """Returns the attempt that this task is. Raises `DedupError` outside a batch."""
     batch = batch_of_task()
     if batch is None:
         raise DedupError("this task does not belong to a batch of a streaming query; deduplicate a streaming DataFrame")

@@ -6,7 +6,7 @@ cannot be read back yet: the task waits for it.
 
 The window consists of buckets of a quarter of its length.
 
-    known    an id whose record's time is at most the window below the row's own, or up to a quarter more
+    known    an id seen at most the window (up to a quarter more) before the row's time
     clock    the typical time of the last block of records that were added (`teacup.kafka.records.record`); it never
              goes back
     dropped  buckets that are more than the window below the clock; at the limit the oldest ones

@@ -12,10 +12,10 @@ compared. It may take over
     after `SILENT_S`    if the holder of the lease is silent, whatever the lock says: its machine is lost, it hangs, or
                         it is cut off from the checkpoint
 
-    but never while a process holds the lock without a lease, because it was started without `--standby`.
+but never while a process holds the lock without a lease, because it was started without `--standby`.
 
-    Whoever takes over writes the next number. A process that finds a higher number than its own, or its own number with
-    another name, has lost the job. A lower number was written late by an earlier holder.
+Whoever takes over writes the next number. A process that finds a higher number than its own, or its own number with
+another name, has lost the job. A lower number was written late by an earlier holder.
 """
 
 from __future__ import annotations

@@ -2,9 +2,8 @@
 
 It is for those who look at a job from elsewhere (`deploy.inspection.status`); the job itself never reads it. A run
 writes the file in its own thread when it starts, when its state changes (`deploy.watch.life`), after a warning, and
-when it
-ends: no batch waits for a slow file system, and a file that cannot be written is no error of the job. Warnings are
-written at most every `EVERY_S` seconds, states every `CHANGES_S`. A killed process leaves a start without an end.
+when it ends: no batch waits for a slow file system, and a file that cannot be written is no error of the job. Warnings
+are written at most every `EVERY_S` seconds, states every `CHANGES_S`. A killed process leaves a start without an end.
 
 Warnings are those of the driver's process (`deploy.watch.life.own_lines`). Of warnings that differ only in numbers, the
 newest text is kept.

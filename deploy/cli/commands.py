@@ -135,7 +135,7 @@ def log_job(*, as_json: bool, job: str = "", progress: bool = True, runs: bool =
     logging.getLogger("teacup").setLevel(logging.INFO if progress else logging.WARNING)
     if as_json:
         _log_what_python_prints()
-    logging.getLogger("py4j").setLevel(logging.CRITICAL)  # a batch's error is reported once the query has ended
+    logging.getLogger("py4j").setLevel(logging.CRITICAL)  # a batch's error is reported once the job has ended
     handler.addFilter(lambda record: record.module != "java_gateway")  # py4j's too: it logs what it then raises
 
 

@@ -105,9 +105,9 @@ def run_files(
     jobs = [*jobs_of(files).values()]
     log_job(as_json=jobs[0].json_log)
     stop.speak()
+    from deploy.jobs.failures import failed
     from deploy.jobs.job_share import SharedSession
     from deploy.jobs.many_jobs import ManyJobs, NoBoard
-    from deploy.jobs.query import failed
     from deploy.jobs.runner import run
     from deploy.kinds.job_kind import kind_of
     from deploy.watch.board import Board

@@ -9,8 +9,7 @@ The loop, from the first moment to the exit code:
     runner.py      the loop
     standby.py     `teacup run --standby`: a process waits, warm, for its turn
     committed_positions.py  positions for lag tools, also while nothing is read
-    query.py       the running query: the summaries of a batch, whether one is in progress, what follows if there are
-                   no executors, an exit code for what failed
+    failures.py    what tasks report, missing executors, an exit code for what failed
 
 The kinds, each with the report of its batches:
 

@@ -26,12 +26,12 @@ class HasPositions(Protocol):
 
 
 class CommittedPositions:
-    """Commits the positions of the newest batch, which Spark reports to the source only when the next one starts.
+    """Commits the positions of the newest batch again where that failed after the batch.
 
-    While the input pauses there is no next batch: without this, lag tools would show finished records as lag, and a
-    lookup join's left would wait for records that are stored.
+    Until the next batch, lag tools would show finished records as lag, and a lookup join's left would wait for records
+    that are stored.
 
-    The same positions are committed again from time to time, because Kafka forgets the positions of a group without
+    The same positions are committed also from time to time, because Kafka forgets the positions of a group without
     members `offsets.retention.minutes` (7 days) after the last commit, and others may delete or set them. A lookup join
     would then hold until its feeder is started again.
     """

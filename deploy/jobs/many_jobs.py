@@ -1,4 +1,4 @@
-"""Several jobs in one process: one JVM, one Spark session, one pool of workers; a thread and a query for each job.
+"""Several jobs in one process: one JVM, one Spark session, one pool of workers; two threads for each job.
 
 each     has its own lock, run record, listeners, session settings, and fair share of the workers
 fails    the others go on. After an exit code for which a retry may help (`TRIED_AGAIN`) the job is started again, after

@@ -9,7 +9,7 @@
     keep        store what the next plan needs, before the batch is committed
     commit      publish positions for lag tools
 
-Spark commits a batch only after all its summaries have arrived. Every error becomes one line and an exit code.
+A batch is committed only after all its summaries have arrived. Every error becomes one line and an exit code.
 
 A stop ends a continuous job with exit code 0. A job that reads all and ends (`trigger: available_now`) is done only if
 its reader says so (`StreamReader.all_read`); otherwise it ends as stopped, and logs what is left.
@@ -34,8 +34,8 @@ from deploy.checkpoint.file import check_access, naming_the_store
 from deploy.checkpoint.lock import checkpoint_lock
 from deploy.checkpoint.run_record import Recording, RunRecord, recorded
 from deploy.jobs.committed_positions import CommittedPositions
+from deploy.jobs.failures import Starved, failed, reported
 from deploy.jobs.host import Alone, Host, SparkOfJob
-from deploy.jobs.query import Starved, failed, reported
 from deploy.jobs.stopping import StopRequest
 from deploy.kinds.job_kind import JobKind
 from deploy.watch.backlog import Backlog
@@ -60,7 +60,7 @@ log = logging.getLogger("teacup")
 POLL_S = 0.5
 LEFT_WITHIN_S = 5.0
 """How long a stopped run may take to find out what is left."""
-POSITIONS_EVERY_S = 1.0  # Spark's answer has the whole offsets of the last batches
+POSITIONS_EVERY_S = 1.0
 
 
 Check = Callable[[], None]
@@ -242,7 +242,7 @@ class _RunOfJob:
         if self.stop.asked:
             return self.kind.common.stopped
         try:
-            all_read = self._query(session, check)
+            all_read = self._run_batches(session, check)
         except NoExecutor as error:
             session.give_up()
             return failed(error)
@@ -250,7 +250,7 @@ class _RunOfJob:
             return failed(session.ended() or error, written_folders(self.kind.common))
         return self.kind.common.stopped if self.stop.asked and not all_read else ExitCode.DONE
 
-    def _query(self, session: SparkOfJob, check: Check) -> bool:
+    def _run_batches(self, session: SparkOfJob, check: Check) -> bool:
         """Returns whether a job that reads all and ends has read all."""
         kind, listener, stop, host = self.kind, self.listener, self.stop, self.host
 
@@ -272,10 +272,10 @@ class _RunOfJob:
         with naming_the_store(kind.common.checkpoint):
             stream = kind.stream(session.spark, lambda: stop.asked)
             reader = stream.reader
-            query = started(kind, stream, session, finish)
-        stop.at_once(query.stop)
-        positions = CommittedPositions(kind, lambda: query.newest)
-        attempts = FailedAttempts(session.spark.sparkContext, query.group)
+            loop = started(kind, stream, session, finish)
+        stop.at_once(loop.stop)
+        positions = CommittedPositions(kind, lambda: loop.newest)
+        attempts = FailedAttempts(session.spark.sparkContext, loop.group)
         reads = list(dict.fromkeys(named.topic for named in kind.topics() if not named.written))
         if listener.watches:
             backlog = Backlog(reads, positions.newest, kind.kafka, host.rests)
@@ -284,7 +284,7 @@ class _RunOfJob:
         asked, look = False, Every(POSITIONS_EVERY_S * host.rests)
         host.supervisor.ready()
         try:
-            while not query.awaitTermination(POLL_S * (1 if stop.asked else host.rests)):
+            while not loop.awaitTermination(POLL_S * (1 if stop.asked else host.rests)):
                 host.supervisor.alive(stops=stop.asked)
                 check()
                 failed_since: list[Failures] = []
@@ -293,14 +293,14 @@ class _RunOfJob:
                     failed_since = attempts.look()
                 listener.moment(replace(now(), failures=failed_since))
                 executors = session.executors()
-                if asked and (not executors.count or not query.in_progress):  # without executors no batch would end
-                    query.stop()
+                if asked and (not executors.count or not loop.in_progress):  # without executors no batch would end
+                    loop.stop()
                 starved.checked(executors)
                 asked = stop.asked  # acts at the next poll: a batch planned before the signal is in progress by then
         finally:
             stop.at_once(None)
             with suppress(Py4JError, OSError):  # Spark or its JVM may have ended
-                query.stop()
+                loop.stop()
             if backlog is not None:
                 backlog.close()
             positions.commit()
@@ -317,10 +317,10 @@ def started(
     finish: Callable[[Callable[[], list[Any]]], None],
 ) -> BatchLoop:
     """Starts the batches of a job; `finish` gets what runs one and returns its summaries, before it is committed."""
-    from teacup.spark.batches.jobs import Row
+    from teacup.spark.batches.jobs import Report
     from teacup.spark.batches.loop import BatchLoop
 
-    def finish_batch(run: Callable[[], list[Row]], tasks: int, number: int) -> None:
+    def finish_batch(run: Callable[[], list[Report]], tasks: int, number: int) -> None:
         finish(lambda: reported(run(), tasks, kind.summary))
 
     common = kind.common

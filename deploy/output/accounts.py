@@ -2,7 +2,7 @@
 
     left records read               = left records with a row that arrived     (every left record has one)
     rows joined                     = rows that arrived here
-    results not yet in the output   = results delivered + results refused (dead letters) + those left out by type
+    new results                     = results delivered + results refused (dead letters) + those left out by type
 
 `teacup.kafka.delivery.delivery` compares what was sent with what was acknowledged. Rows are counted where they arrive,
 not where they are made, so that a row lost in between shows. A task reports what became of a bucket's batch

@@ -29,7 +29,7 @@ def alike(texts: list[str]) -> list[Failures]:
 
 
 class FailedAttempts:
-    """Watches the active stages of one query. `group` is its job group, the run id of the query."""
+    """Watches the active stages of one job. `group`: Spark's job group of its batches."""
 
     def __init__(self, context: SparkContext, group: str) -> None:
         self._context, self._group = context, group

@@ -1,6 +1,6 @@
 """Notifies systemd about a job (`Type=notify`), with datagrams to a socket.
 
-    READY=1      The job has claimed its output, and Spark runs its query. Until then `systemctl start` waits.
+    READY=1      The job has claimed its output, and its batches have begun. Until then `systemctl start` waits.
     WATCHDOG=1   The loop runs and Spark answers. Sent twice within the time after which systemd kills the job.
     STOPPING=1   The job finishes the batch in progress.
 

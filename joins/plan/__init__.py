@@ -1,4 +1,4 @@
-"""SyncBolt, in a process beside the driver: how far each batch may read, so that left advances in step with right.
+"""SyncBolt, in a thread of the driver: how far each batch may read, so that left advances in step with right.
 
 start/            before the first batch: co-partitioning, samples, where both sides start
 available_now.py  what a run under `availableNow` reads, and when it ends (pure)

@@ -5,7 +5,7 @@ search of the log may be wrong: then a batch only reads too little or too much. 
 end, because every planned range makes at least one more record known.
 
 Where there is little to read, all of it is read: searching for where to stop would take longer. One partition of each
-side is still looked at: if the clock is behind, most records are ahead of it.
+side is still sampled, as records ahead of the clock mean that the clock is behind.
 
 Where both sides together have more to read than the batch's share of records, right is read up to a target time H, and
 left as far as that lets it go. H is searched for (`TargetSearch`): the largest target that keeps within the share.
@@ -209,7 +209,8 @@ class TargetSearch:
     right: Readable
 
     def find(self, share: int, cap: int) -> Asking[int]:
-        """Finds by secants over the index a target whose batch has at most `share` records, and not many fewer.
+        """Finds a target whose batch has at most `share` records, and not many fewer: by the secant method, on counts
+        estimated from the brokers' time index.
 
         Half a share of each side is never too much and a whole share of each is enough, so the target lies in between.
 

@@ -107,8 +107,8 @@ class JoinReader(StreamReader):
     def next_plan(self, start: Mapping[str, Any]) -> Planned | NotReady:
         """Returns the batch plan after `start`, or why there is none."""
 
-    def handed_to_spark(self, planned: Planned) -> None:
-        """Called when a batch plan is handed to Spark."""
+    def on_planned(self, planned: Planned) -> None:
+        """Called with each batch plan, before it is logged."""
 
     def plan(self, start: dict[str, Any]) -> dict[str, Any] | None:
         if self._spec.complete and self._run is None:
@@ -123,7 +123,7 @@ class JoinReader(StreamReader):
         # What `on_data_loss: continue` skips is counted in the checkpoint, and reported when it grows.
         if found.batch_plan.skipped != (start["skipped"] if start else {}):
             log.warning("%s continues without offsets that retention deleted: %s", self._name, found.batch_plan.skipped)
-        self.handed_to_spark(found)
+        self.on_planned(found)
         return found.batch_plan.to_json()
 
     def waits(self, start: dict[str, Any]) -> bool:

@@ -119,7 +119,7 @@ class TicketReader(JoinReader):
         self._quiet = (start, found) if isinstance(found, NotReady) else None
         return found
 
-    def handed_to_spark(self, planned: Planned) -> None:
+    def on_planned(self, planned: Planned) -> None:
         """Plans the next batch while this one runs, if the join is whole batches behind."""
         batch_plan = planned.batch_plan
         if batch_plan.records < max(self._spec.records_of_batch(batch_plan.tasks) // 2, 1):

@@ -370,8 +370,8 @@ class SimulatedPlanner(TicketReader):
             self._spec = spec
         return self._handed
 
-    def handed_to_spark(self, planned: Planned) -> None:
-        super().handed_to_spark(planned)
+    def on_planned(self, planned: Planned) -> None:
+        super().on_planned(planned)
         self._handed = planned
 
     def state_after(self, batch_plan: BatchPlan) -> BatchPlan:

@@ -1,8 +1,7 @@
 """What the tasks of the in-memory join do, on either path.
 
 direct     a task fetches the records of tickets and joins them, in the same Python process
-shuffled   there is a task for each partition with something to read, and one for the tickets; behind the shuffle,
-           each task joins its parts of the tickets
+shuffled   tasks fetch partitions, and one the tickets; behind the shuffle, each task joins its parts of the tickets
 """
 
 from __future__ import annotations

@@ -82,11 +82,11 @@ def master_of(given: Mapping[str, str]) -> str:
 def of_checkpoint(checkpoint: str) -> dict[str, str]:
     """Returns properties for a checkpoint on this machine, whose files go through Hadoop's `RawLocalFileSystem`.
 
-    Spark's default there is `FileContext`, which runs a program, `readlink` or `chmod`, for each look at a file: 25 per
-    batch, which take longer than planning it. `FileSystem` runs 5, most of them for the checksum file that
-    `LocalFileSystem` writes beside each; the raw one writes none, and plans carry their own
-    (`teacup.spark.stream_reader`). It renames files just as atomically. Only its check that no other query has written
-    the same batch is not part of the rename; the checkpoint's lock takes care of that.
+    Spark's default there is `FileContext`, which runs a program, `readlink` or `chmod`, for each look at a file.
+    `FileSystem` runs few, most of them for the checksum file that `LocalFileSystem` writes beside each; the raw one
+    writes none, and plans carry their own (`teacup.spark.stream_reader`). It renames files just as atomically. Only its
+    check that no other process has written the same batch is not part of the rename; the checkpoint's lock takes care
+    of that.
     """
     return {} if local_folder(checkpoint) is None else dict(_LOCAL_CHECKPOINT)
 

@@ -7,19 +7,15 @@ stops it once the batch in progress is committed. It ends by itself when its sta
 
 Its SPARK_HOME, for masters on this machine, is the installed PySpark without the zipped copy of its own Python sources.
 Spark puts `$SPARK_HOME/python/lib/pyspark.zip` at the front of the path of every Python process it starts. The zip
-contains no compiled code, so each of the five processes of a query's start compiles PySpark again, for half a second
-each, one after the other. In this home the zip is missing, and they import the installed package, which is the same.
-`local-cluster` writes into `$SPARK_HOME/work`, which no property changes, so it gets a temporary home of its own.
+contains no compiled code, so each Python process that Spark starts compiles PySpark again, for half a second. In this
+home the zip is missing, and they import the installed package, which is the same. `local-cluster` writes into
+`$SPARK_HOME/work`, which no property changes, so it gets a temporary home of its own.
 
 MLlib is missing there, too: each session registers its functions, which no SQL expression can call, by Scala's
 reflection. That takes half a second of a start with the archive of classes, and over a second without. If a user's own
 classes need MLlib, `spark.jars` or a SPARK_HOME provides it.
 
 It loads Spark's classes from their archive, if that was written (`teacup.spark.class_archive`).
-
-Once a query is planned, the processes that Spark started to plan it are ended: they keep 120 MB that nothing needs
-again. They are daemons, children of the JVM, each with the worker that it has forked. Spark starts a daemon again if it
-needs one and finds it gone.
 """
 
 from __future__ import annotations

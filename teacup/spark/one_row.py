@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from teacup.base.scratch import ScratchFolder
-from teacup.spark.batches.jobs import Row, Stream
+from teacup.spark.batches.jobs import Report, Stream
 from teacup.spark.batches.loop import BatchLoop
 from teacup.spark.jvm_errors import summary_rows
 from teacup.spark.stream_reader import ReaderControl, StreamReader, pickled
@@ -70,5 +70,5 @@ def _rows(tasks: Sequence[int]) -> Iterator[pa.RecordBatch]:
     return summary_rows(tasks)
 
 
-def _finish(run: Callable[[], list[Row]], tasks: int, number: int) -> None:
+def _finish(run: Callable[[], list[Report]], tasks: int, number: int) -> None:
     run()

@@ -106,7 +106,7 @@ class Session:
         return self._executors.now()
 
     def warm_up(self) -> None:
-        """Starts a Python worker in the background while the query is being planned, as both take seconds.
+        """Starts a Python worker in the background while the first batch is being planned, as both take seconds.
 
         Others are forked, in no time, once a batch has several tasks. Idle workers take turns with batches of one task,
         so with a single worker each batch finds what the last one has left open.

@@ -61,7 +61,7 @@ class ReaderControl:
     """The settings of a streaming reader.
 
     stopping            whether nothing more is to be planned: this makes a clean stop possible. With it the reader
-                        looks for seconds before it says that there is nothing to do; without it, Spark asks again
+                        looks for seconds before it says that there is nothing to do; in the library at once
     unreachable_for_s   how long an unreachable broker, or a wrong clock, only holds the reader
     commit_group        the consumer group for positions of committed batches, for readers that commit any; None: none
     anchor              a trusted reading of this machine's wall clock, with that of its monotonic clock
@@ -186,7 +186,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def latest(self, start: dict[str, Any]) -> dict[str, Any]:
         """Returns the next end; `start` itself if there is nothing to do for seconds, or the reader is to stop."""
         looks_until_s = time.monotonic() + self._looks_for_s
-        while not self._stopping:
+        while not self.stops:
             try:
                 began_s = time.perf_counter()
                 end = self.plan(start)
@@ -204,13 +204,14 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
                 self._wait_s, self._planned_s = WAIT_S[0], time.monotonic()
             if done:
                 self.all_read = self.listed is not None and (end is None or end == start)
-                return start if end is None or self._stopping else with_checksum(end)
+                return start if end is None or self.stops else with_checksum(end)
             time.sleep(self._wait_s)
             self._wait_s = min(2 * self._wait_s, self._waits_at_most_s)
         return start
 
     @property
-    def _stopping(self) -> bool:
+    def stops(self) -> bool:
+        """Returns whether it plans nothing more."""
         return self.ends or (self.control.stopping is not None and self.control.stopping())
 
     @property

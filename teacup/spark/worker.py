@@ -24,7 +24,7 @@ from teacup.spark.jvm_errors import FIRST_TRY, TaskRun
 WriteInt = Callable[[int, Any], None]
 
 BATCH = "streaming.sql.batchId"
-"""The local property of Spark's that has the number of the batch."""
+"""The local property of Spark's that has the number of the batch: set by Structured Streaming, and for jobs by us."""
 _last: TaskRun | None = None
 
 
@@ -43,7 +43,7 @@ def this_task() -> TaskRun:
 
 
 def batch_of_task() -> int | None:
-    """Returns the number of the batch that the task belongs to; None outside a batch of a streaming query."""
+    """Returns the number of the batch that the task belongs to; None outside a batch."""
     from pyspark import TaskContext
 
     context = TaskContext.get()

@@ -390,9 +390,7 @@ def _in_workers(folder: Path, *lines: str) -> dict[str, str]:
     """An environment in which the daemon of Spark's workers does this first."""
     folder.mkdir()
     (folder / "sitecustomize.py").write_text(
-        "import sys\n"
-        "if any(re in ' '.join(sys.orig_argv) for re in ('worker_daemon', 'pyspark.daemon')):\n"
-        + "".join(f"    {line}\n" for line in lines)
+        "import sys\nif 'worker_daemon' in ' '.join(sys.orig_argv):\n" + "".join(f"    {line}\n" for line in lines)
     )
     path = os.pathsep.join(filter(None, [str(folder), os.environ.get("PYTHONPATH")]))
     return {"PYTHONPATH": re.sub(f"{os.pathsep}+", os.pathsep, path)}

@@ -306,7 +306,7 @@ class StoppedRun:
         return self._told.ready() > ("standby: warm, waits for" in self._job.logged())
 
     def _is_connected(self) -> bool:
-        """Whether the job itself is connected to the broker: once its planner is there, it may be no longer."""
+        """Whether the job itself is connected to the broker."""
         port = int(self.broker.bootstrap.rpartition(":")[2])
         connections = psutil.Process(self._pid).net_connections()
         return any(found.raddr and found.raddr.port == port for found in connections)

@@ -7,7 +7,7 @@ A start goes through the phases in this order, some of them held open by a broke
     jvm           Spark's JVM is being started
     connecting    the broker is paused: nothing answers the job
     connected     it is connected to a broker, and prepares its start
-    planner       what plans has begun
+    planner       the loop has begun to plan
     planning      the broker is paused while that plans: of a new job its first batch
     running       a task is at a point of its delivery
     between       a batch has just been reported

@@ -26,8 +26,8 @@ from deploy.check.uses import Use, to_judge
 from deploy.checkpoint.run_record import RunRecord
 from deploy.checkpoint.verdicts import folder_of, load, save
 from deploy.jobfile.job import JoinJob
+from deploy.jobs.failures import failed
 from deploy.jobs.host import spark_properties
-from deploy.jobs.query import failed
 from deploy.jobs.replan import nothing_is_in
 from deploy.jobs.runner import ready, with_lock
 from deploy.jobs.stopping import Stop

@@ -25,7 +25,7 @@ import pyarrow as pa
 
 from deploy.errors import ForeignRow
 from deploy.jobfile.job import JoinJob
-from deploy.jobs.query import reported
+from deploy.jobs.failures import reported
 from deploy.output.accounts import DeliveredBatch
 from deploy.output.stage import deliver_stage
 from joins.errors import NO_RETRY_HELPS

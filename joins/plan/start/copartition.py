@@ -1,4 +1,4 @@
-"""Decides which path a join takes and its number of buckets, once, before Spark plans the query.
+"""Decides which path a join takes and its number of buckets, once, before the first batch is planned.
 
 The direct path requires that both topics keep a join key in the same partition. This is checked on two samples of each
 partition: the first records that the join reads, and the newest ones. If a topic was given more partitions in between,

@@ -8,7 +8,7 @@ for:
     failure         why the job must end; it is for every part, as none has all its records then
     records, dead   records and dead letters, as Arrow IPC
 
-The part of a key is its bucket (`joins.rows.buckets`) among the parts.
+The part of a key is its hash modulo the number of parts (`joins.rows.buckets`).
 """
 
 from __future__ import annotations

@@ -22,7 +22,7 @@ PIECE_SCHEMA = "part int, piece binary"
 
 
 class FetchReader(TicketReader):
-    """Plans as on the direct path, but with a task per partition instead of one per bucket."""
+    """Plans as on the direct path, but its work is partitions instead of buckets."""
 
     def tasks(self, end: dict[str, Any]) -> list[str]:
         batch_plan = BatchPlan.from_json(end)

@@ -2,12 +2,13 @@
 
     no exchange   shares -> stage -> rows
     exchange      shares -> stage -> pieces =Spark's shuffle=> the pieces of each share of parts -> stage -> rows
-    of one task   the same within the task
+                  or, of a batch of one task, all of this within it: nothing is shuffled
 
-All these tasks have places (`teacup.spark.batches.placement`), also behind the exchange. Spark itself prefers no places
-there but those of most of the data, which a small batch has everywhere.
+All these tasks have preferred places (`teacup.spark.batches.placement`), also behind the exchange, where Spark would
+choose hosts with most of the data; for a small batch that is every host.
 
-The rows are reports; or they go on through a query of Spark's, which it plans in each batch, in the same tasks.
+Without `select` the rows are the tasks' reports. With it they are joined rows, which a SQL query, made for each batch,
+turns into reports in the same tasks.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ from teacup.spark.batches.placement import PlacedTask
 from teacup.spark.jvm_errors import crossing_rows
 from teacup.spark.stream_reader import StreamReader, carried_out, payloads
 
-Row = tuple[str | None, str | None]
+Report = tuple[str | None, str | None]
 """What a task reports (`teacup.spark.jvm_errors.SUMMARY_SCHEMA`)."""
 Rows = Callable[[Iterable[bytes]], Iterator[pa.RecordBatch]]
 """What a Spark task does with what it gets."""
@@ -39,12 +40,12 @@ class Exchange:
 
     parts     how many parts the batch that ends at this offset has, and how many of them a Spark task gets at most
     stage     pickled: the pieces of some of them, in any order -> rows
-    together  pickled: all tasks of a batch -> rows, if one Spark task has them
+    in_one_task  pickled: all tasks of a batch -> rows, if one Spark task has them
     """
 
     parts: Callable[[dict[str, Any]], tuple[int, int]]
     stage: bytes
-    together: bytes
+    in_one_task: bytes
 
 
 @dataclass(frozen=True, slots=True)
@@ -90,7 +91,7 @@ class BatchWork:
         return len(self.parts or self.shares)
 
 
-def jobs_of(spark: SparkSession, name: str, stream: Stream) -> BatchJobs:
+def batch_jobs_of(spark: SparkSession, name: str, stream: Stream) -> BatchJobs:
     """Returns what runs the batches of a job."""
     return PlainJobs(spark, name, stream) if stream.through is None else Queries(spark, name, stream, stream.through)
 
@@ -98,7 +99,7 @@ def jobs_of(spark: SparkSession, name: str, stream: Stream) -> BatchJobs:
 class BatchJobs(Protocol):
     """Runs a batch; returns what the tasks report."""
 
-    def run(self, work: BatchWork) -> list[Row]: ...
+    def run(self, work: BatchWork) -> list[Report]: ...
 
 
 class PlainJobs:
@@ -115,7 +116,7 @@ class PlainJobs:
         assert jvm is not None
         self._python_rdd = jvm.PythonRDD
 
-    def run(self, work: BatchWork) -> list[Row]:
+    def run(self, work: BatchWork) -> list[Report]:
         """Runs a job."""
         inputs, rows = self._inputs.of(work)
         found = self._python_rdd(inputs, self._functions[rows], False, False).collect()
@@ -123,7 +124,7 @@ class PlainJobs:
 
     @staticmethod
     def _wrapped(context: SparkContext, rows: Rows) -> Any:
-        def as_one(_: int, inputs: Iterable[bytes]) -> Iterable[list[Row]]:
+        def as_one(_: int, inputs: Iterable[bytes]) -> Iterable[list[Report]]:
             yield [row for batch in rows(inputs) for row in zip(*(c.to_pylist() for c in batch.columns), strict=True)]
 
         return _wrap_function(context, as_one, NoOpSerializer(), _REPORTS)
@@ -139,7 +140,7 @@ class Queries:
         self._inputs = TaskInputs(spark.sparkContext, name, stream)
         self._binary = jvm.org.apache.spark.sql.Encoders.BINARY()
 
-    def run(self, work: BatchWork) -> list[Row]:
+    def run(self, work: BatchWork) -> list[Report]:
         """Runs a query."""
         inputs, rows = self._inputs.of(work)
         frame = DataFrame(self._session._jsparkSession.createDataset(inputs, self._binary).toDF(), self._session)
@@ -159,7 +160,7 @@ class TaskInputs:
         self._of_shares: Rows = partial(rows_of_shares, name, stream.reader.stage)
         self._here = self._behind = self._of_shares
         if stream.exchange is not None:
-            self._here = partial(rows_of_shares, name, stream.exchange.together)
+            self._here = partial(rows_of_shares, name, stream.exchange.in_one_task)
             self._behind = partial(rows_of_pieces, stream.exchange.stage)
             keyed = partial(keyed_pieces, name, stream.reader.stage)
             self._keyed = _wrap_function(context, lambda _, shares: keyed(shares), NoOpSerializer(), NoOpSerializer())

@@ -5,8 +5,8 @@
     commits/N    written once it is done
 
 The files are those of Structured Streaming, so a checkpoint can go on under either. They are written as a whole or not
-at all: by its classes, or on this machine by ours, because Hadoop's run a program for each file, which takes longer
-than planning the batch. `teacup.spark.checkpoint` reads them without Spark.
+at all: by its classes, or on this machine by ours, because Hadoop's local file system runs `chmod` or `readlink` for
+each file, which takes longer than planning the batch. `teacup.spark.checkpoint` reads them without Spark.
 """
 
 from __future__ import annotations

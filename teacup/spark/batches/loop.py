@@ -1,11 +1,12 @@
 """Carries out a reader's batches one after the other, each as one Spark job (`teacup.spark.batches.jobs`).
 
-Structured Streaming asks a process of its own for each end, and makes and plans a query for each batch. For a small
-batch that is more work than the batch itself, and its tasks have no places. Here a thread of the driver plans.
+Structured Streaming would ask a separate Python process where each batch ends, plan a SQL query for each, and give
+tasks no preferred executor. For a small batch that is more work than the batch itself. Here a thread of the driver
+plans.
 
     plan     the reader's next end is written to Spark's log (`teacup.spark.batches.log`)
     run      each executor gets the same work in every batch (`teacup.spark.batches.placement`)
-    finish   is given what the tasks reported
+    finish   runs the batch, and checks what its tasks reported
     commit   is noted only then; a batch that was planned and not committed runs again at the next start
 
 What it has in common with a streaming query has the same names: `awaitTermination`, `stop`.
@@ -24,12 +25,12 @@ from pyspark import InheritableThread
 from pyspark.sql import SparkSession
 
 from teacup.base.logs import of_job
-from teacup.spark.batches.jobs import BatchWork, Row, Stream, jobs_of
+from teacup.spark.batches.jobs import BatchWork, Report, Stream, batch_jobs_of
 from teacup.spark.batches.log import BatchLog
 from teacup.spark.batches.placement import ExecutorPlaces, Placement
 from teacup.spark.worker import BATCH
 
-Finish = Callable[[Callable[[], list[Row]], int, int], None]
+Finish = Callable[[Callable[[], list[Report]], int, int], None]
 """Gets what runs the batch and returns its rows, the number of its tasks, and its number."""
 STOPS_WITHIN_S = 0.2
 
@@ -57,7 +58,7 @@ class BatchLoop:
         self._context, self._name, self._finish = spark.sparkContext, name, finish
         self._every_s = None if every_ms is None else every_ms / 1000
         self._log = BatchLog(spark, checkpoint)
-        self._reader, self._exchange, self._jobs = stream.reader, stream.exchange, jobs_of(spark, name, stream)
+        self._reader, self._exchange, self._jobs = stream.reader, stream.exchange, batch_jobs_of(spark, name, stream)
         executors = ExecutorPlaces(self._context).now
         self._tasks, self._parts = Placement(executors), Placement(executors)
         self.group = str(uuid.uuid4())
@@ -118,6 +119,8 @@ class BatchLoop:
                 self._carry_out(number, end)
             elif self._every_s is None:
                 return
+            elif self._reader.stops:  # it answers at once
+                self._stopped.wait(STOPS_WITHIN_S)
             if self._every_s:
                 self._stopped.wait(began_s + self._every_s - time.monotonic())
 
@@ -142,5 +145,5 @@ class BatchLoop:
         count, size = self._exchange.parts(end)
         return BatchWork(shares, self._parts.shares(range(count), range(count), size))
 
-    def _rows(self, work: BatchWork) -> list[Row]:
+    def _rows(self, work: BatchWork) -> list[Report]:
         return self._jobs.run(work) if work.shares else []

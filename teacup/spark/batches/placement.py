@@ -1,4 +1,9 @@
-"""Where a batch's tasks run: each executor gets the same work in every batch, and so has at hand what that needs."""
+"""Where a batch's tasks run: each executor gets the same work in every batch, and so has at hand what that needs.
+
+Work has a key: what it is about, such as a bucket or a partition. A key stays on its executor while that lives and has
+no more than its share. A local master has no places: all work is one group, cut by size. Places are preferences: a task
+elsewhere is slower, not wrong.
+"""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """Whether Spark has executors for a session's tasks, as a master that has none to give says so only in a log.
 
-A query waits for executors as long as it takes: when all cores are in use by another application, when there is no
+A Spark job waits for executors as long as it takes: when all cores are in use by another application, when there is no
 worker, or when the master was restarted and does not know this application, which never registers again. On a local
 master the driver is the executor. With dynamic allocation executors are missed only while tasks wait for one.
 

@@ -15,7 +15,7 @@ import pytest
 
 from deploy.check.findings import Level
 from deploy.check.machine import of_cores
-from deploy.jobs.query import SAID_AFTER_S, Starved
+from deploy.jobs.failures import SAID_AFTER_S, Starved
 from teacup.base.errors import ExitCode
 from teacup.spark.cluster.executors import Executors, Missing
 from teacup.spark.errors import NoExecutor

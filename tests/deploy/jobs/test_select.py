@@ -35,7 +35,7 @@ def test_select_writes_what_its_expressions_say(kafka, job, here):
 
 
 def test_a_job_goes_on_with_select_and_without(kafka, job, here):
-    """With it Structured Streaming carries out the batches, and goes on in the same checkpoint. A batch that either has
+    """With it each batch is a query of Spark SQL; both go on in the same checkpoint. A batch that either has
     delivered, and not committed, runs again under the other, and writes nothing twice."""
     content, made = job(), 0
     selected = {"key": "key", "value": "left_value", "headers": {"what": "outcome"}}

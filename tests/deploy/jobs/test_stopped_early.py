@@ -49,8 +49,8 @@ def stopped(here: JobsHere, content: Content, until: Callable[[Running], object]
         return running.stop()
 
 
-def query_runs(content: Content) -> Callable[[Running], object]:
-    """Whether its query has begun."""
+def has_begun(content: Content) -> Callable[[Running], object]:
+    """Whether its batches have begun."""
     metadata = Path(content["checkpoint"]) / "metadata"
     return lambda _: metadata.exists()
 
@@ -124,7 +124,7 @@ def test_a_lookup_join_and_a_feeder_that_wait_for_their_services(
     feeder = {**common, "name": f"feeds-{topics['right']}", "kind": "feeder", "checkpoint": str(tmp_path / "feeder")}
 
     for content in (lookup, feeder):
-        assert stopped(here, content, query_runs(content)) is ExitCode.STOPPED
+        assert stopped(here, content, has_begun(content)) is ExitCode.STOPPED
 
 
 def test_while_it_waits_for_brokers(window_job: Job, here: JobsHere) -> None:

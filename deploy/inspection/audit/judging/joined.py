@@ -61,11 +61,15 @@ def join_again(db: AuditTables, scope: AuditScope) -> None:
     low, high = f"j.t - {scope.join.before_ms}", f"j.t + {scope.join.after_ms}"
     one = f"(SELECT pos, t, t - {scope.join.before_ms} AS low, t + {scope.join.after_ms} AS high, meets {joined}) j"
     if scope.one_topic:
-        rank = {Policy.NEAREST: "abs(r.t - j.t), r.t, r.pos", Policy.FIRST: "r.t, r.pos"}
+        rank = {
+            Policy.NEAREST: "abs(r.t - j.t), r.t, r.pos",
+            Policy.FIRST: "r.t, r.pos",
+            Policy.LAST: "r.t DESC, r.pos DESC",
+        }
         db.make(
             "best",
             f"""
-            SELECT j.pos, first(r.pos ORDER BY {rank.get(scope.join.policy, "r.t DESC, r.pos DESC")}) AS best
+            SELECT j.pos, first(r.pos ORDER BY {rank[scope.join.policy]}) AS best
             FROM {one} LEFT JOIN taking r ON r.meets = j.meets AND r.sure AND r.t BETWEEN j.low AND j.high
                 {scope.not_itself("j")}
             GROUP BY j.pos

@@ -9,7 +9,7 @@ import pytest
 from pyspark.errors.exceptions.captured import PythonException
 
 from deploy.errors import AccountsDiffer
-from deploy.jobs.query import failed, reported
+from deploy.jobs.failures import failed, reported
 from joins.errors import DelayUnreachable
 from teacup.base.errors import ExitCode
 from teacup.kafka.errors import OffsetOutOfRange
