@@ -7,6 +7,7 @@ import traceback
 
 import pytest
 from pyspark.errors.exceptions.captured import PythonException
+from pyspark.sql import SparkSession
 
 from deploy.errors import AccountsDiffer
 from deploy.jobs.failures import failed, reported
@@ -25,10 +26,12 @@ Traceback (most recent call last):
 """
 
 
-def test_of_an_unknown_error_the_last_python_traceback_is_logged(caplog: pytest.LogCaptureFixture) -> None:
+def test_of_an_unknown_error_the_last_python_traceback_is_logged(
+    spark: SparkSession, caplog: pytest.LogCaptureFixture
+) -> None:
     """Without the JVM's stacks."""
     with caplog.at_level(logging.ERROR):
-        code = failed(PythonException(SPARKS.format(error="ZeroDivisionError: division by zero")))
+        code = failed(PythonException(SPARKS.format(error="ZeroDivisionError: division by zero"), ""))
 
     assert code == ExitCode.FAILED
     assert caplog.messages == [
@@ -38,13 +41,13 @@ def test_of_an_unknown_error_the_last_python_traceback_is_logged(caplog: pytest.
     ]
 
 
-def test_of_an_error_of_ours_its_message_is_logged_alone(caplog: pytest.LogCaptureFixture) -> None:
+def test_of_an_error_of_ours_its_message_is_logged_alone(spark: SparkSession, caplog: pytest.LogCaptureFixture) -> None:
     """Whatever surrounds it; its class says with which exit code."""
     with pytest.raises(OffsetOutOfRange) as raised, crossing():
         raise OffsetOutOfRange("clicks", 3, 5, 8, 20)
     text = "".join(traceback.format_exception(raised.value))
     with caplog.at_level(logging.ERROR):
-        code = failed(PythonException(SPARKS.format(error=text)))
+        code = failed(PythonException(SPARKS.format(error=text), ""))
 
     assert code == ExitCode.DATA_LOSS
     (message,) = caplog.messages

@@ -21,6 +21,7 @@ from teacup.base.clock import ClockReading, Trust, WallClock
 from teacup.base.now import wall_ms
 from teacup.kafka.log.broker_log import BrokerLog
 from teacup.kafka.log.groups import GroupOffsets
+from teacup.spark.batches.jobs import Stream
 from teacup.spark.batches.loop import BatchLoop
 from teacup.spark.jvm_errors import TaskEnded, summaries_in
 from teacup.spark.stream_reader import ReaderControl
@@ -66,7 +67,7 @@ def run(spark: Any, spec: FeedSpec, checkpoint: Path) -> list[FeedSummary]:
         found.extend(batch())
 
     reader = FeedReader(spec, ReaderControl(commit_group=spec.name))
-    assert BatchLoop(spark, spec.name, str(checkpoint), reader, take, None).start().awaitTermination(240)
+    assert BatchLoop(spark, spec.name, str(checkpoint), Stream(reader), take, None).start().awaitTermination(240)
     return summaries_in(found, FeedSummary)
 
 
@@ -219,7 +220,7 @@ def test_canary_without_the_monotonic_clock_a_feeder_plans_by_the_wrong_one(
     monkeypatch.setattr(WallClock, "look", lambda self, wall_ms, _: ClockReading(wall_ms, Trust.AGREED))
 
     with pytest.raises(AssertionError):
-        steps(spec, tmp_path / "stop", monkeypatch, 2)
+        steps(spec, monkeypatch, 2)
 
 
 def test_a_partition_that_is_new_under_available_now_is_read_by_the_next_run(spec: FeedSpec) -> None:
