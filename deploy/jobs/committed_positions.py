@@ -31,7 +31,7 @@ class CommittedPositions:
     Until the next batch, lag tools would show finished records as lag, and a lookup join's left would wait for records
     that are stored.
 
-    The same positions are committed also from time to time, because Kafka forgets the positions of a group without
+    They are also committed from time to time, because Kafka forgets the positions of a group without
     members `offsets.retention.minutes` (7 days) after the last commit, and others may delete or set them. A lookup join
     would then hold until its feeder is started again.
     """

@@ -12,7 +12,7 @@ import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
-from typing import TYPE_CHECKING, TypeVar
+from typing import TypeVar
 
 from py4j.protocol import Py4JJavaError
 from pyspark.errors.exceptions.captured import CapturedException
@@ -25,9 +25,6 @@ from teacup.base.times import iso, written
 from teacup.spark.cluster.executors import Executors
 from teacup.spark.errors import NoExecutor
 from teacup.spark.jvm_errors import Failure, crossed, summaries_in
-
-if TYPE_CHECKING:
-    pass
 
 log = logging.getLogger("teacup")
 

@@ -22,7 +22,7 @@ import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
 from deploy.jobfile.job import CommonJob
 from deploy.jobfile.shared_process import Files, Running, WrongFile, jobs_of, wrong_of
@@ -32,9 +32,6 @@ from deploy.watch.supervisor import Supervisor
 from teacup.base.errors import ExitCode, SettingsInvalid
 from teacup.base.logs import of_job
 from teacup.base.now import wall_ms
-
-if TYPE_CHECKING:
-    pass
 
 log = logging.getLogger("teacup")
 
@@ -71,7 +68,7 @@ class _Run:
 
 
 class JobBoard(Protocol):
-    """Is told what happens to the jobs of a process outside their runs (`deploy.watch.board`)."""
+    """Hears what happens to the jobs of a process outside their runs (`deploy.watch.board`)."""
 
     def forget(self, name: str) -> None:
         """A job is gone."""

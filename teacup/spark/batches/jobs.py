@@ -38,8 +38,8 @@ Rows = Callable[[Iterable[bytes]], Iterator[pa.RecordBatch]]
 class Exchange:
     """What becomes of the pieces that a reader's stage makes: rows of a part number and a piece (bytes).
 
-    parts     how many parts the batch that ends at this offset has, and how many of them a Spark task gets at most
-    stage     pickled: the pieces of some of them, in any order -> rows
+    parts        how many parts the batch that ends at this offset has, and how many of them a Spark task gets at most
+    stage        pickled: the pieces of some of them, in any order -> rows
     in_one_task  pickled: all tasks of a batch -> rows, if one Spark task has them
     """
 

@@ -38,7 +38,7 @@ def test_any_changed_byte_changes_it(text, data):
 
 
 def test_null_is_no_text():
-    """It has no bytes, as an empty text; both are told apart by who asks."""
+    """It has no bytes, as an empty text: whoever asks knows which it is."""
     found = of_column(pa.array([None, b"", b"a"], pa.binary()))
 
     assert found.size.tolist() == [0, 0, 1]
