@@ -40,7 +40,7 @@ from deploy.jobs.stopping import StopRequest
 from deploy.kinds.job_kind import JobKind
 from deploy.watch.backlog import Backlog
 from deploy.watch.failed_attempts import FailedAttempts
-from deploy.watch.life.moment import Failures, JobState, Phase, WaitingFor
+from deploy.watch.life.moment import JobState, Phase, WaitingFor
 from deploy.watch.listener import About, Listener, Listeners
 from teacup.base.errors import ExitCode
 from teacup.base.logs import job_here
@@ -268,17 +268,16 @@ class _RunOfJob:
                 listener.batch(report)
             check()
 
-        backlog: Backlog | None = None
+        positions = CommittedPositions(kind, lambda: loop.newest)
+        reads = list(dict.fromkeys(named.topic for named in kind.topics() if not named.written))
+        backlog = Backlog(reads, positions.newest, kind.kafka, host.rests)
         with naming_the_store(kind.common.checkpoint):
             stream = kind.stream(session.spark, lambda: stop.asked)
             reader = stream.reader
             loop = started(kind, stream, session, finish)
         stop.at_once(loop.stop)
-        positions = CommittedPositions(kind, lambda: loop.newest)
         attempts = FailedAttempts(session.spark.sparkContext, loop.group)
-        reads = list(dict.fromkeys(named.topic for named in kind.topics() if not named.written))
         if listener.watches:
-            backlog = Backlog(reads, positions.newest, kind.kafka, host.rests)
             backlog.start()
         starved = self._starved(session)
         asked, look = False, Every(POSITIONS_EVERY_S * host.rests)
@@ -287,23 +286,26 @@ class _RunOfJob:
             while not loop.awaitTermination(POLL_S * (1 if stop.asked else host.rests)):
                 host.supervisor.alive(stops=stop.asked)
                 check()
-                failed_since: list[Failures] = []
-                if look.due():
+                state, due = now(), look.due()
+                if due and not (stop.asked or state.unreachable):  # a commit would wait for an answer
                     positions.commit_when_idle()
-                    failed_since = attempts.look()
-                listener.moment(replace(now(), failures=failed_since))
-                executors = session.executors()
-                if asked and (not executors.count or not loop.in_progress):  # without executors no batch would end
+                listener.moment(replace(state, failures=attempts.look() if due else ()))
+                if asked and loop.in_progress:
+                    backlog.start()  # unless it has: it finds out whether brokers answer
+                    if state.stuck:
+                        log.info("%s: stops at once, the batch in progress runs again at the next start", state.stuck)
+                        loop.stop()
+                elif asked:
                     loop.stop()
-                starved.checked(executors)
+                starved.checked(session.executors())
                 asked = stop.asked  # acts at the next poll: a batch planned before the signal is in progress by then
         finally:
             stop.at_once(None)
             with suppress(Py4JError, OSError):  # Spark or its JVM may have ended
                 loop.stop()
-            if backlog is not None:
-                backlog.close()
-            positions.commit()
+            backlog.close()
+            if not backlog.unreachable:
+                positions.commit()
         if stop.asked and kind.common.trigger_ms is None and not reader.all_read:
             left = Backlog(reads, positions.last, kind.kafka).look_once(LEFT_WITHIN_S)
             listener.moment(replace(now(), lag=left))
@@ -329,18 +331,16 @@ def started(
     )
 
 
-def state_of(phase: Phase, backlog: Backlog | None, note: PlannerNote, executors: Executors) -> JobState:
+def state_of(phase: Phase, backlog: Backlog, note: PlannerNote, executors: Executors) -> JobState:
     """Returns the job's state, which listeners get a few times a second."""
-    unreachable = "" if backlog is None else backlog.unreachable
-    if note.reason == BROKERS:
-        unreachable = unreachable or note.text
+    unreachable = backlog.unreachable or (note.text if note.reason == BROKERS else "")
     return JobState(
         at_ms=wall_ms(),
         phase=phase,
         waiting=WaitingFor(note.reason, note.since_ms, note.text) if note.reason else None,
-        lag=None if backlog is None or unreachable else backlog.lag,
+        lag=None if unreachable else backlog.lag,
         unreachable=unreachable,
-        answered=backlog is not None and backlog.answered,
+        answered=backlog.answered,
         waited_s=note.waited_s,
         plan_s=note.plan_s,
         executors=executors.count,

@@ -1,7 +1,8 @@
 """How a job is asked to stop: SIGINT or SIGTERM, from its first moment on; and what SIGHUP asks for.
 
 first signal     a clean stop: nothing more is planned, the batch in progress is finished and committed, exit code 0.
-                 While Spark is starting, the job ends as soon as it has started
+                 While Spark is starting, the job ends as soon as it has started. If no batch can end
+                 (`JobState.stuck`), as with a second signal
 second signal    stops at once: the batch in progress runs again at the next start. If there is nothing to stop, as in
                  the first seconds, the main thread is interrupted
 SIGHUP           when a terminal hangs up: a clean stop, and further output is discarded. Without a terminal it never

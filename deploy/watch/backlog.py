@@ -29,7 +29,7 @@ Positions = Mapping[tuple[str, int], int]
 
 
 class Backlog:
-    """Looks at the topics every few seconds, from `start` until `close`."""
+    """Looks at the topics every few seconds, from `start` until `close`; nothing is known before."""
 
     def __init__(
         self, topics: Sequence[str], positions: Callable[[], Positions], kafka: Mapping[str, str], rests: float = 1.0
@@ -37,13 +37,15 @@ class Backlog:
         """`positions` returns where the job is now, empty if unknown. `rests` multiplies the poll interval."""
         self._topics, self._positions, self._kafka, self._every_s = topics, positions, kafka, LOOK_EVERY_S * rests
         self._pace = Pace()
-        self._closed = threading.Event()
+        self._started, self._closed = False, threading.Event()
         self.lag: TopicLag | None = None
         self.unreachable, self.answered = "", False
 
     def start(self) -> None:
-        """Starts the thread that looks."""
-        threading.Thread(target=self._run, name="backlog", daemon=True).start()
+        """Starts the thread that looks, unless it was started."""
+        if not self._started:
+            self._started = True
+            threading.Thread(target=self._run, name="backlog", daemon=True).start()
 
     def close(self) -> None:
         """Stops looking; returns at once."""

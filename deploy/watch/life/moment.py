@@ -91,3 +91,10 @@ class JobState:
     failures: Sequence[Failures] = ()
     executors: int | None = None
     no_executor_since_ms: int | None = None
+
+    @property
+    def stuck(self) -> str:
+        """Why no batch can end now; empty if nothing is known to prevent it."""
+        if self.executors == 0:
+            return "Spark has no executor for the job"
+        return "the brokers do not answer" if self.unreachable else ""

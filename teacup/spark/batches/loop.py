@@ -33,13 +33,16 @@ from teacup.spark.worker import BATCH
 Finish = Callable[[Callable[[], list[Report]], int, int], None]
 """Gets what runs the batch and returns its rows, the number of its tasks, and its number."""
 STOPS_WITHIN_S = 0.2
+PLANS_WITHIN_S = 2.0
+"""How long a stop waits for a reader, which may wait for a minute for brokers that do not answer."""
 
 
 class BatchLoop:
     """The batches of one reader, in a thread of its own from `start` until all is read, or `stop`.
 
-    group    Spark's job group of its batches
-    newest   where the newest committed batch of this run ends; {}: there is none
+    group         Spark's job group of its batches
+    newest        where the newest committed batch of this run ends; {}: there is none
+    in_progress   whether a batch is; in a loop that was stopped it never becomes true again
     """
 
     def __init__(
@@ -63,9 +66,9 @@ class BatchLoop:
         self._tasks, self._parts = Placement(executors), Placement(executors)
         self.group = str(uuid.uuid4())
         self.newest: Mapping[str, Any] = {}
-        self.in_progress = False
+        self.in_progress = self._over = False
         self._job = ""
-        self._stopped = threading.Event()
+        self._stopped, self._begins = threading.Event(), threading.Lock()
         self._error: BaseException | None = None
         self._thread = InheritableThread(self._run)
 
@@ -77,19 +80,24 @@ class BatchLoop:
         return self
 
     def awaitTermination(self, timeout: float) -> bool:
-        """Returns whether it has ended within `timeout` (s). Raises what ended it."""
+        """Returns whether it has ended, or `stop` has, within `timeout` (s). Raises what ended it."""
         self._thread.join(timeout)
         if not self._thread.is_alive() and self._error is not None:
             raise self._error
-        return not self._thread.is_alive()
+        return not self._thread.is_alive() or self._over
 
     def stop(self) -> None:
-        """Ends it at once; a batch in progress is cancelled. Returns when it has ended. Raises py4j's errors."""
-        self._stopped.set()
+        """Ends it at once; a batch in progress is cancelled. Returns when it has ended, or does no more than wait for
+        an answer of brokers. Raises py4j's errors.
+        """
+        with self._begins:
+            self._stopped.set()
         self._reader.ends = True
-        while self._thread.is_alive():  # its next job may not have begun yet
-            self._context.cancelJobGroup(self.group)
+        waits_until_s = time.monotonic() + PLANS_WITHIN_S
+        while self._thread.is_alive() and (self.in_progress or time.monotonic() < waits_until_s):
+            self._context.cancelJobGroup(self.group)  # again and again: its next job may not have begun yet
             self._thread.join(STOPS_WITHIN_S)
+        self._over = True
 
     def _run(self) -> None:
         try:
@@ -107,13 +115,14 @@ class BatchLoop:
         end = self._log.end(number)
         if self._every_s is None:
             self._reader.prepareForTriggerAvailableNow()
-        if not committed:
+        if not committed and self._begin():
             self._carry_out(number, end)
         while not self._stopped.is_set():
             began_s = time.monotonic()
             following = self._reader.latest(end)
             if following != end:
-                self.in_progress = True
+                if not self._begin():
+                    return
                 number, end = number + 1, following
                 self._log.plan(number, end)
                 self._carry_out(number, end)
@@ -124,8 +133,13 @@ class BatchLoop:
             if self._every_s:
                 self._stopped.wait(began_s + self._every_s - time.monotonic())
 
+    def _begin(self) -> bool:
+        """Returns whether a batch may begin; it then is in progress."""
+        with self._begins:
+            self.in_progress = not self._stopped.is_set()
+            return self.in_progress
+
     def _carry_out(self, number: int, end: dict[str, Any]) -> None:
-        self.in_progress = True
         # {}: an earlier run was stopped before it had planned anything
         work = self._work(end) if end else BatchWork(())
         self._context.setLocalProperty(BATCH, str(number))

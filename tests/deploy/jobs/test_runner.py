@@ -15,6 +15,7 @@ from deploy.checkpoint.run_record import RunRecord, last_run
 from deploy.jobs import runner
 from deploy.jobs.committed_positions import RENEW_POSITIONS_EVERY_S, CommittedPositions
 from deploy.jobs.runner import connect, state_of, with_lock
+from deploy.watch.backlog import Backlog
 from deploy.watch.life.moment import JobState, Phase, WaitingFor
 from teacup.base.errors import ExitCode
 from teacup.base.now import Every
@@ -111,9 +112,12 @@ def test_who_listens_knows_that_no_broker_answers_until_one_does() -> None:
 
 def test_brokers_that_hold_the_planner_are_unreachable() -> None:
     """As it notes; any other reason is only waited for."""
-    away = state_of(Phase.RUNNING, None, PlannerNote(0.1, BROKERS, 5, "no broker answered"), Executors(2))
-    late = state_of(Phase.RUNNING, None, PlannerNote(0.1, "unread", 5, "right is late", {"unread": 3.0}), Executors(2))
+    backlog = Backlog([], dict, {})  # that has not looked
+    answers = PlannerNote(0.1, BROKERS, 5, "no broker answered")
+    unread = PlannerNote(0.1, "unread", 5, "right is late", {"unread": 3.0})
+    away, late = (state_of(Phase.RUNNING, backlog, note, Executors(2)) for note in (answers, unread))
 
+    assert (away.stuck, late.stuck) == ("the brokers do not answer", "")
     assert (away.unreachable, away.waiting) == ("no broker answered", WaitingFor(BROKERS, 5, "no broker answered"))
     assert (late.unreachable, late.waited_s, late.plan_s) == ("", {"unread": 3.0}, 0.1)
 

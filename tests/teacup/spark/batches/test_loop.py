@@ -6,6 +6,7 @@ import json
 import math
 import os
 import threading
+import time
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from pathlib import Path
@@ -239,6 +240,32 @@ def test_between_batches_a_stop_waits_for_nothing(spark: SparkSession, tmp_path:
     running.stop()
 
     assert running.awaitTermination(0)
+
+
+def test_a_stop_does_not_wait_for_brokers_and_nothing_begins_after_it(spark: SparkSession, tmp_path: Path) -> None:
+    """A call to brokers that do not answer takes up to a minute; when they do answer, the checkpoint is another's."""
+    asked, answered = threading.Event(), threading.Event()
+
+    class Waiting(Counting):
+        def latest(self, start: dict[str, Any]) -> dict[str, Any]:
+            asked.set()
+            assert answered.wait(60)
+            return {"at": 1}
+
+    finished = Finished()
+    reader = Waiting(1)
+    running = loop(spark, tmp_path, reader, finished, 0).start()
+    assert asked.wait(60)
+    began_s = time.monotonic()
+    running.stop()
+    took_s = time.monotonic() - began_s
+
+    assert took_s < 30
+    assert running.awaitTermination(0)
+    answered.set()
+    wait_until(lambda: reader.closed, within_s=60)
+    assert finished.batches == {}
+    assert SparkLogs.at(str(tmp_path)).planned() == []
 
 
 def test_gaps_in_the_record_are_refused(spark: SparkSession, tmp_path: Path) -> None:
