@@ -153,11 +153,11 @@ def job_stream(
     kind = join_kind_of(spec)
     if not kind.shuffles:
         return Stream(kind.reader(spec, control, pickled(stage)), through=through)
-    from joins.window.shuffle.source import parts_of_batch
+    from joins.window.shuffle.source import work_by_part
     from joins.window.stage import each_part, fetch_stage, in_one_task
 
     reader = kind.reader(spec, control, pickled(fetch_stage(spec)))
-    exchange = Exchange(parts_of_batch, pickled(each_part(stage)), pickled(in_one_task(spec, stage)))
+    exchange = Exchange(work_by_part, pickled(each_part(stage)), pickled(in_one_task(spec, stage)))
     return Stream(reader, exchange, through)
 
 

@@ -33,7 +33,7 @@ from teacup.kafka.log.broker_log import BrokerLog
 from teacup.kafka.log.losses import CONTINUE, Losses, epochs_of
 from teacup.kafka.log.point_reader import PointReader
 from teacup.kafka.log.topic_log import Ends, TopicLog, fair_shares
-from teacup.spark.stream_reader import ReaderControl, StreamReader, pickled
+from teacup.spark.stream_reader import BatchWork, ReaderControl, StreamReader, pickled
 
 if TYPE_CHECKING:
     from dedup.identity import Identity
@@ -97,12 +97,9 @@ class RangesReader(StreamReader):
             log.warning("%s continues without %d offsets that retention deleted", self._name, end["skipped"])
         return end
 
-    def tasks(self, end: dict[str, Any]) -> list[tuple[int, ...]]:
+    def work(self, end: dict[str, Any]) -> BatchWork:
         spans = [(int(p), a, b) for p, (a, b) in end["ranges"].items() if b > a]
-        return [(end["number"], len(spans), *span) for span in spans]
-
-    def task_keys(self, end: dict[str, Any], tasks: int) -> list[int]:
-        return [int(p) for p, (a, b) in end["ranges"].items() if b > a]
+        return BatchWork([(end["number"], len(spans), *span) for span in spans], [p for p, _, _ in spans])
 
     def disconnect(self) -> None:
         if self._log is not None:

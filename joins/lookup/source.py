@@ -29,6 +29,7 @@ from joins.plan.wait_reasons import Cause, LeftWaits, NotReady, unread_left
 from joins.spec import JoinSpec
 from teacup.kafka.log.broker_log import BrokerLog
 from teacup.kafka.log.topic_log import ListedEnds, TopicLog
+from teacup.spark.stream_reader import BatchWork
 
 
 def begin(
@@ -51,10 +52,10 @@ class LookupReader(JoinReader):
         self._outside: Outside | None = None
         self._first_look = ListedEnds()
 
-    def tasks(self, end: dict[str, Any]) -> list[str]:
+    def work(self, end: dict[str, Any]) -> BatchWork:
         """Adds the generation of the store that the batch plan relies on to each ticket."""
-        store = end["identity"][STORE]
-        return [msgspec.json.encode((store, msgspec.Raw(ticket))).decode() for ticket in super().tasks(end)]
+        store, work = end["identity"][STORE], super().work(end)
+        return replace(work, items=[msgspec.json.encode((store, msgspec.Raw(one))).decode() for one in work.items])
 
     def disconnect(self) -> None:
         for connection in (self._left, self._outside):

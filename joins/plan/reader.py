@@ -45,13 +45,13 @@ from teacup.kafka.errors import OffsetOutOfRange
 from teacup.kafka.log.broker_log import BrokerLog
 from teacup.kafka.log.groups import JOB_NOTE, GroupOffsets, LatestOffsets, Spot
 from teacup.kafka.log.topic_log import TopicLog
-from teacup.spark.stream_reader import ReaderControl, StreamReader
+from teacup.spark.stream_reader import BatchWork, ReaderControl, StreamReader
 
 log = logging.getLogger("teacup.joins.plan.reader")
 
-SMALL = 20_000
+SMALL_BATCH = 20_000
 """A batch of fewer records is one Spark task."""
-TOGETHER = 64
+TICKETS_OF_TASK = 64
 """The most tickets of such a task: with more, other cores would wait for it for longer than a second."""
 
 
@@ -150,13 +150,12 @@ class JoinReader(StreamReader):
     def held_by(self, error: Exception) -> str:
         return "wrong_clock" if isinstance(error, ClockBehind) else super().held_by(error)
 
-    def tasks(self, end: dict[str, Any]) -> list[str]:
+    def work(self, end: dict[str, Any]) -> BatchWork:
         batch_plan = BatchPlan.from_json(end)
         batch_plan.check_belongs_to(self._spec)
-        return [msgspec.json.encode(ticket).decode() for ticket in Ticket.all_of(batch_plan)]
-
-    def together(self, end: dict[str, Any]) -> int:
-        return TOGETHER if self._shares and BatchPlan.from_json(end).records < SMALL else 1
+        tickets = [msgspec.json.encode(ticket).decode() for ticket in Ticket.all_of(batch_plan)]
+        per_task = TICKETS_OF_TASK if self._shares and batch_plan.records < SMALL_BATCH else 1
+        return BatchWork(tickets, range(len(tickets)), per_task)
 
     def commit(self, end: dict[str, Any]) -> None:
         """Publishes positions for lag tools. Nothing waits for this: the checkpoint is the source of truth."""

@@ -17,7 +17,7 @@ from teacup.base.scratch import ScratchFolder
 from teacup.spark.batches.jobs import Report, Stream
 from teacup.spark.batches.loop import BatchLoop
 from teacup.spark.jvm_errors import summary_rows
-from teacup.spark.stream_reader import ReaderControl, StreamReader, pickled
+from teacup.spark.stream_reader import BatchWork, ReaderControl, StreamReader, pickled
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -59,15 +59,15 @@ class _OneRow(StreamReader):
     def plan(self, start: dict[str, Any]) -> dict[str, Any] | None:
         return None if start else {"rows": 1}
 
-    def tasks(self, end: dict[str, Any]) -> Sequence[int]:
-        return [1]
+    def work(self, end: dict[str, Any]) -> BatchWork:
+        return BatchWork([1], [1])
 
     def disconnect(self) -> None:
         """Has nothing open."""
 
 
-def _rows(tasks: Sequence[int]) -> Iterator[pa.RecordBatch]:
-    return summary_rows(tasks)
+def _rows(items: Sequence[int]) -> Iterator[pa.RecordBatch]:
+    return summary_rows(items)
 
 
 def _finish(run: Callable[[], list[Report]], tasks: int, number: int) -> None:

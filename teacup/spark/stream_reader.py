@@ -5,7 +5,7 @@
     latestOffset    the next batch, as `plan` gives it; `start` itself if there is nothing to do, or if it is to stop,
                     even if it was asked to during planning. A batch carries its checksum (`teacup.base.files`), because
                     Spark may write its log without one
-    partitions      one per Spark task, which gets some of `tasks`: as many as `together` says
+    partitions      one per Spark task, which gets some items of `work`
     read            on an executor: what the stage makes of them
     stop            closes connections
 
@@ -76,7 +76,22 @@ class ReaderControl:
 log = logging.getLogger("teacup.spark.stream_reader")
 
 PartitionStage = Callable[[Sequence[Any]], Iterator[pa.RecordBatch] | Iterator[tuple[Any, ...]]]
-"""The content of an input partition (some of the reader's tasks) -> its rows, on an executor."""
+"""The content of an input partition (some items of the reader's work) -> its rows, on an executor."""
+
+
+@dataclass(frozen=True, slots=True)
+class BatchWork:
+    """What the Spark tasks of a batch do.
+
+    items     in pieces that their stage understands
+    keys      what each item is about, the same in every batch: such items go to the same executor
+    per_task  how many items a Spark task gets at most
+    """
+
+    items: Sequence[Any]
+    keys: Sequence[Hashable]
+    per_task: int = 1
+
 
 SAY_EVERY_S = 10.0
 HOLD_S = 1.0
@@ -93,7 +108,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     all_read   under `availableNow`: whether the newest look found that all is read
 
-    Subclasses give `plan`, `tasks`, `disconnect`; and `together`, `commit`, `waits`, `holds_for_s` if they differ.
+    Subclasses give `plan`, `work`, `disconnect`; and `commit`, `waits`, `holds_for_s` if they differ.
     """
 
     def __init__(self, name: str, control: ReaderControl, stage: bytes) -> None:
@@ -115,20 +130,12 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Plans the offset after `start`; None when there is nothing to do. Connects if it has to."""
 
     @abstractmethod
-    def tasks(self, end: dict[str, Any]) -> Sequence[Any]:
-        """Returns the work of the batch that ends at `end`, in pieces that the stage understands."""
+    def work(self, end: dict[str, Any]) -> BatchWork:
+        """Returns the work of the batch that ends at `end`."""
 
     @abstractmethod
     def disconnect(self) -> None:
         """Closes what is open; the next plan opens it again."""
-
-    def task_keys(self, end: dict[str, Any], tasks: int) -> Sequence[Hashable]:
-        """Returns what each of `tasks` is about, the same in every batch: such tasks go to the same executor."""
-        return range(tasks)
-
-    def together(self, end: dict[str, Any]) -> int:
-        """Returns how many of `tasks` a Spark task gets."""
-        return 1
 
     def waits(self, start: dict[str, Any]) -> bool:
         """Returns whether the reader, with nothing to do now, plans again at once instead of returning `start`."""
@@ -163,9 +170,9 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
         with crossing():
-            tasks, size = (self.tasks(end), self.together(end)) if end else ([], 1)
-            shares = range(0, len(tasks), size)
-            return [SparkTask(tasks[at : at + size], len(shares) == 1) for at in shares]
+            work = self.work(end) if end else BatchWork((), ())
+            starts = range(0, len(work.items), work.per_task)
+            return [SparkTask(work.items[at : at + work.per_task], len(starts) == 1) for at in starts]
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch] | Iterator[tuple[Any, ...]]:
         assert isinstance(partition, SparkTask)
@@ -246,13 +253,13 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
 
 class SparkTask(InputPartition):
-    """What a Spark task gets: some of a reader's tasks.
+    """What a Spark task gets: some items of a batch's work.
 
     whole   no other task of the batch has any, or none on the same executor
     """
 
-    def __init__(self, tasks: Sequence[Any], whole: bool) -> None:
-        super().__init__(tuple(tasks))
+    def __init__(self, items: Sequence[Any], whole: bool) -> None:
+        super().__init__(tuple(items))
         self.whole = whole
 
 

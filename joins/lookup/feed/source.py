@@ -34,7 +34,7 @@ from teacup.kafka.log.groups import GroupOffsets
 from teacup.kafka.log.losses import epochs_of
 from teacup.kafka.log.time_search import TimeFound, block_size, left_behind, look_back
 from teacup.kafka.log.topic_log import Ends, TimeQuery, TopicLog
-from teacup.spark.stream_reader import ReaderControl, StreamReader, pickled
+from teacup.spark.stream_reader import BatchWork, ReaderControl, StreamReader, pickled
 from teacup.storage.client import StorageClient
 from teacup.storage.codecs.json import NamespaceBody
 from teacup.storage.errors import AnswerNotUnderstood
@@ -79,7 +79,7 @@ class FeedReader(StreamReader):
     def held_by(self, error: Exception) -> str:
         return "wrong_clock" if isinstance(error, ClockBehind) else super().held_by(error)
 
-    def tasks(self, end: dict[str, Any]) -> list[str]:
+    def work(self, end: dict[str, Any]) -> BatchWork:
         fed = Fed.from_json(end)
         fed.check_belongs_to(self._spec)
         namespace = self._namespace_waited_for()
@@ -106,10 +106,7 @@ class FeedReader(StreamReader):
             )
             for p, span in spans.items()
         ]
-        return [msgspec.json.encode(ticket).decode() for ticket in tickets]
-
-    def task_keys(self, end: dict[str, Any], tasks: int) -> list[int]:
-        return [p for p, span in sorted(Fed.from_json(end).spans.items()) if span.records]
+        return BatchWork([msgspec.json.encode(ticket).decode() for ticket in tickets], list(spans))
 
     def commit(self, end: dict[str, Any]) -> None:
         """Publishes positions for the collector. A failure is only logged, because the checkpoint is authoritative."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable
 from typing import Any
 
@@ -11,12 +10,12 @@ from pyspark.sql import DataFrame, SparkSession
 
 from joins.batch.state import BatchPlan
 from joins.batch.ticket import Ticket
-from joins.plan.reader import SMALL, JoinControl
+from joins.plan.reader import SMALL_BATCH, JoinControl
 from joins.plan.source import TicketReader, ticket_source
 from joins.spec import JoinSpec
 from joins.window.shuffle.pieces import Fetch, FetchTask
 from joins.window.stage import fetch_stage
-from teacup.spark.stream_reader import StreamReader, rows_of
+from teacup.spark.stream_reader import BatchWork, StreamReader, rows_of
 
 PIECE_SCHEMA = "part int, piece binary"
 
@@ -24,35 +23,28 @@ PIECE_SCHEMA = "part int, piece binary"
 class FetchReader(TicketReader):
     """Plans as on the direct path, but its work is partitions instead of buckets."""
 
-    def tasks(self, end: dict[str, Any]) -> list[str]:
+    def work(self, end: dict[str, Any]) -> BatchWork:
+        """A task has all of a small batch: then nothing is shuffled on one machine. Of another it has fetches of some
+        `SMALL_BATCH` records: with hundreds of partitions a task each would take longer than their records.
+        """
         batch_plan = BatchPlan.from_json(end)
         batch_plan.check_belongs_to(self._spec)
         (ticket,) = Ticket.all_of(batch_plan)
-        fetches = (FetchTask(fetch=fetch) for fetch in Fetch.all_of(self._spec, ticket))
-        return [msgspec.json.encode(task).decode() for task in (FetchTask(ticket=ticket), *fetches)]
-
-    def together(self, end: dict[str, Any]) -> int:
-        """Returns all of a small batch: then nothing has to be shuffled on one machine. Of others, some
-        `SMALL` records: with hundreds of partitions a task each would take longer than their records.
-        """
-        batch_plan = BatchPlan.from_json(end)
-        read = sum(
-            r.records > 0
-            for bucket in batch_plan.buckets.values()
-            for r in (*bucket.left.values(), *bucket.right.values())
+        fetches = Fetch.all_of(self._spec, ticket)
+        tasks = (FetchTask(ticket=ticket), *(FetchTask(fetch=fetch) for fetch in fetches))
+        small = batch_plan.records < SMALL_BATCH
+        return BatchWork(
+            [msgspec.json.encode(task).decode() for task in tasks],
+            ["ticket", *(f"{fetch.side} {fetch.range.partition}" for fetch in fetches)],
+            len(tasks) if small else max(1, len(fetches) * SMALL_BATCH // batch_plan.records),
         )
-        return sys.maxsize if batch_plan.records < SMALL else max(1, read * SMALL // batch_plan.records)
-
-    def task_keys(self, end: dict[str, Any], tasks: int) -> list[str]:
-        (ticket,) = Ticket.all_of(BatchPlan.from_json(end))
-        return ["ticket", *(f"{fetch.side} {fetch.range.partition}" for fetch in Fetch.all_of(self._spec, ticket))]
 
 
-def parts_of_batch(end: dict[str, Any]) -> tuple[int, int]:
-    """Returns how many parts the batch that ends there has, and how many of them a Spark task gets at most."""
+def work_by_part(end: dict[str, Any]) -> BatchWork:
+    """Returns the work behind the shuffle: the numbers of the batch's parts."""
     batch_plan = BatchPlan.from_json(end)
-    parts = batch_plan.parts or 0
-    return parts, parts if batch_plan.records < SMALL else 1
+    parts = range(batch_plan.parts or 0)
+    return BatchWork(parts, parts, max(1, len(parts)) if batch_plan.records < SMALL_BATCH else 1)
 
 
 def shuffled(

@@ -1,7 +1,7 @@
-"""The Spark jobs of a batch: what a reader's tasks make, or what becomes of it behind an exchange.
+"""The Spark jobs of a batch: what the tasks of a reader's work make, or what becomes of it behind an exchange.
 
-    no exchange   shares -> stage -> rows
-    exchange      shares -> stage -> pieces =Spark's shuffle=> the pieces of each share of parts -> stage -> rows
+    no exchange   tasks -> stage -> rows
+    exchange      tasks -> stage -> pieces =Spark's shuffle=> tasks, each with the pieces of some parts -> stage -> rows
                   or, of a batch of one task, all of this within it: nothing is shuffled
 
 All these tasks have preferred places (`teacup.spark.batches.placement`), also behind the exchange, where Spark would
@@ -26,7 +26,7 @@ from pyspark.sql import DataFrame, SparkSession
 
 from teacup.spark.batches.placement import PlacedTask
 from teacup.spark.jvm_errors import crossing_rows
-from teacup.spark.stream_reader import StreamReader, carried_out, payloads
+from teacup.spark.stream_reader import BatchWork, StreamReader, carried_out, payloads
 
 Report = tuple[str | None, str | None]
 """What a task reports (`teacup.spark.jvm_errors.SUMMARY_SCHEMA`)."""
@@ -38,12 +38,12 @@ Rows = Callable[[Iterable[bytes]], Iterator[pa.RecordBatch]]
 class Exchange:
     """What becomes of the pieces that a reader's stage makes: rows of a part number and a piece (bytes).
 
-    parts        how many parts the batch that ends at this offset has, and how many of them a Spark task gets at most
-    stage        pickled: the pieces of some of them, in any order -> rows
-    in_one_task  pickled: all tasks of a batch -> rows, if one Spark task has them
+    parts        the work behind it, in the batch that ends at this offset: its items are part numbers
+    stage        pickled: the pieces of some parts, in any order -> rows
+    in_one_task  pickled: all items of a reader's work -> rows, if one Spark task has them
     """
 
-    parts: Callable[[dict[str, Any]], tuple[int, int]]
+    parts: Callable[[dict[str, Any]], BatchWork]
     stage: bytes
     in_one_task: bytes
 
@@ -74,21 +74,21 @@ class Stream:
 
 
 @dataclass(frozen=True, slots=True)
-class BatchWork:
-    """What the Spark tasks of a batch do. parts: shares of part numbers; empty: there is no exchange."""
+class BatchTasks:
+    """The Spark tasks of a batch. behind: those behind an exchange, of part numbers; empty: there is none."""
 
-    shares: Sequence[PlacedTask]
-    parts: Sequence[PlacedTask] = ()
+    first: Sequence[PlacedTask]
+    behind: Sequence[PlacedTask] = ()
 
     @property
-    def is_one_task(self) -> bool:
+    def is_one(self) -> bool:
         """Whether pieces stay in the task that makes them."""
-        return len(self.shares) == len(self.parts) == 1
+        return len(self.first) == len(self.behind) == 1
 
     @property
     def reporting(self) -> int:
         """Returns how many Spark tasks have to report."""
-        return len(self.parts or self.shares)
+        return len(self.behind or self.first)
 
 
 def batch_jobs_of(spark: SparkSession, name: str, stream: Stream) -> BatchJobs:
@@ -99,7 +99,7 @@ def batch_jobs_of(spark: SparkSession, name: str, stream: Stream) -> BatchJobs:
 class BatchJobs(Protocol):
     """Runs a batch; returns what the tasks report."""
 
-    def run(self, work: BatchWork) -> list[Report]: ...
+    def run(self, tasks: BatchTasks) -> list[Report]: ...
 
 
 class PlainJobs:
@@ -116,11 +116,11 @@ class PlainJobs:
         assert jvm is not None
         self._python_rdd = jvm.PythonRDD
 
-    def run(self, work: BatchWork) -> list[Report]:
+    def run(self, tasks: BatchTasks) -> list[Report]:
         """Runs a job."""
-        inputs, rows = self._inputs.of(work)
+        inputs, rows = self._inputs.of(tasks)
         found = self._python_rdd(inputs, self._functions[rows], False, False).collect()
-        return [row for at in range(work.reporting) for row in _REPORTS.loads(found[at])]  # type: ignore[no-untyped-call]
+        return [row for at in range(tasks.reporting) for row in _REPORTS.loads(found[at])]  # type: ignore[no-untyped-call]
 
     @staticmethod
     def _wrapped(context: SparkContext, rows: Rows) -> Any:
@@ -140,9 +140,9 @@ class Queries:
         self._inputs = TaskInputs(spark.sparkContext, name, stream)
         self._binary = jvm.org.apache.spark.sql.Encoders.BINARY()
 
-    def run(self, work: BatchWork) -> list[Report]:
+    def run(self, tasks: BatchTasks) -> list[Report]:
         """Runs a query."""
-        inputs, rows = self._inputs.of(work)
+        inputs, rows = self._inputs.of(tasks)
         frame = DataFrame(self._session._jsparkSession.createDataset(inputs, self._binary).toDF(), self._session)
         made = frame.mapInArrow(lambda batches: rows(payloads(batches)), self._through.schema)
         return [(row.summary, row.failure) for row in self._through.then(made).collect()]
@@ -157,41 +157,41 @@ class TaskInputs:
         self._jvm, self._spark = jvm, context._jsc.sc()
         self._tuple, self._seq = jvm.scala.Tuple2, jvm.PythonUtils.toSeq
         self._bytes = jvm.scala.reflect.ClassTag.apply(jvm.java.lang.Class.forName("[B"))
-        self._of_shares: Rows = partial(rows_of_shares, name, stream.reader.stage)
-        self._here = self._behind = self._of_shares
+        self._of_tasks: Rows = partial(rows_of_tasks, name, stream.reader.stage)
+        self._here = self._behind = self._of_tasks
         if stream.exchange is not None:
-            self._here = partial(rows_of_shares, name, stream.exchange.in_one_task)
+            self._here = partial(rows_of_tasks, name, stream.exchange.in_one_task)
             self._behind = partial(rows_of_pieces, stream.exchange.stage)
             keyed = partial(keyed_pieces, name, stream.reader.stage)
-            self._keyed = _wrap_function(context, lambda _, shares: keyed(shares), NoOpSerializer(), NoOpSerializer())
+            self._keyed = _wrap_function(context, lambda _, tasks: keyed(tasks), NoOpSerializer(), NoOpSerializer())
             self._second = second_of_two(context)
 
     @property
     def all_rows(self) -> set[Rows]:
         """Returns what the tasks of any batch may do."""
-        return {self._of_shares, self._here, self._behind}
+        return {self._of_tasks, self._here, self._behind}
 
-    def of(self, work: BatchWork) -> tuple[Any, Rows]:
+    def of(self, tasks: BatchTasks) -> tuple[Any, Rows]:
         """Returns the RDD for a batch, and what its tasks do."""
-        if not work.parts:
-            return self._placed((share.task, share.places) for share in work.shares), self._of_shares
-        if work.is_one_task:  # where the window is
-            return self._placed([(work.shares[0].task, work.parts[0].places)]), self._here
-        return self._exchanged(work), self._behind
+        if not tasks.behind:
+            return self._placed((one.task, one.places) for one in tasks.first), self._of_tasks
+        if tasks.is_one:  # where the window is
+            return self._placed([(tasks.first[0].task, tasks.behind[0].places)]), self._here
+        return self._exchanged(tasks), self._behind
 
-    def _exchanged(self, work: BatchWork) -> Any:
-        """The pieces of each share of parts; `zipPartitions` with shares that have places gives it theirs."""
-        target_of = {part: at for at, share in enumerate(work.parts) for part in share.task.value}
-        makers = self._placed(((share.task, target_of), share.places) for share in work.shares)
+    def _exchanged(self, tasks: BatchTasks) -> Any:
+        """The pieces for each task behind the exchange; `zipPartitions` with an RDD that has places gives it theirs."""
+        target_of = {part: at for at, one in enumerate(tasks.behind) for part in one.task.value}
+        makers = self._placed(((one.task, target_of), one.places) for one in tasks.first)
         pairs = self._jvm.PairwiseRDD(self._jvm.PythonRDD(makers, self._keyed, False, False)).asJavaPairRDD()
-        divided = pairs.partitionBy(self._jvm.PythonPartitioner(len(work.parts), 0))
+        divided = pairs.partitionBy(self._jvm.PythonPartitioner(len(tasks.behind), 0))
         pieces = self._jvm.PythonRDD.valueOfPair(divided).rdd()
-        places = self._placed((None, share.places) for share in work.parts)
+        places = self._placed((None, one.places) for one in tasks.behind)
         return places.zipPartitions(pieces, False, self._second, self._bytes, self._bytes)
 
-    def _placed(self, shares: Iterable[tuple[object, Sequence[str]]]) -> Any:
-        """Returns an RDD of pickled shares, each in a partition of its own with preferred places."""
-        pairs = [(bytes(cloudpickle.dumps(share)), self._seq(list(places))) for share, places in shares]  # type: ignore[no-untyped-call]
+    def _placed(self, contents: Iterable[tuple[object, Sequence[str]]]) -> Any:
+        """Returns an RDD of pickled contents, each in a partition of its own with preferred places."""
+        pairs = [(bytes(cloudpickle.dumps(content)), self._seq(list(places))) for content, places in contents]  # type: ignore[no-untyped-call]
         return self._spark.makeRDD(self._seq([self._tuple(*pair) for pair in pairs]), self._bytes)
 
 
@@ -215,16 +215,16 @@ def second_of_two(context: SparkContext) -> Any:
     return uncurried.invoke(None, arguments)
 
 
-def rows_of_shares(name: str, stage: bytes, shares: Iterable[bytes]) -> Iterator[pa.RecordBatch]:
+def rows_of_tasks(name: str, stage: bytes, tasks: Iterable[bytes]) -> Iterator[pa.RecordBatch]:
     """Carries out pickled Spark tasks, on an executor."""
-    for share in shares:
-        yield from carried_out(name, stage, cloudpickle.loads(share))
+    for task in tasks:
+        yield from carried_out(name, stage, cloudpickle.loads(task))
 
 
-def keyed_pieces(name: str, stage: bytes, shares: Iterable[bytes]) -> Iterator[bytes]:
-    """Carries out pickled Spark tasks; yields for each piece the number of the share that gets it, and the piece."""
-    for share in shares:
-        task, target_of = cloudpickle.loads(share)
+def keyed_pieces(name: str, stage: bytes, tasks: Iterable[bytes]) -> Iterator[bytes]:
+    """Carries out pickled Spark tasks; yields for each piece the number of the task that gets it, and the piece."""
+    for pickle in tasks:
+        task, target_of = cloudpickle.loads(pickle)
         for made in carried_out(name, stage, task):
             for part, piece in zip(*(column.to_pylist() for column in made.columns), strict=True):
                 yield pack_long(target_of[part])  # type: ignore[no-untyped-call]

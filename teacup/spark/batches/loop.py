@@ -25,7 +25,7 @@ from pyspark import InheritableThread
 from pyspark.sql import SparkSession
 
 from teacup.base.logs import of_job
-from teacup.spark.batches.jobs import BatchWork, Report, Stream, batch_jobs_of
+from teacup.spark.batches.jobs import BatchTasks, Report, Stream, batch_jobs_of
 from teacup.spark.batches.log import BatchLog
 from teacup.spark.batches.placement import ExecutorPlaces, Placement
 from teacup.spark.worker import BATCH
@@ -63,7 +63,7 @@ class BatchLoop:
         self._log = BatchLog(spark, checkpoint)
         self._reader, self._exchange, self._jobs = stream.reader, stream.exchange, batch_jobs_of(spark, name, stream)
         executors = ExecutorPlaces(self._context).now
-        self._tasks, self._parts = Placement(executors), Placement(executors)
+        self._work, self._parts = Placement(executors), Placement(executors)
         self.group = str(uuid.uuid4())
         self.newest: Mapping[str, Any] = {}
         self.in_progress = self._over = False
@@ -141,9 +141,9 @@ class BatchLoop:
 
     def _carry_out(self, number: int, end: dict[str, Any]) -> None:
         # {}: an earlier run was stopped before it had planned anything
-        work = self._work(end) if end else BatchWork(())
+        tasks = self._tasks(end) if end else BatchTasks(())
         self._context.setLocalProperty(BATCH, str(number))
-        self._finish(partial(self._rows, work), work.reporting, number)
+        self._finish(partial(self._rows, tasks), tasks.reporting, number)
         if self._stopped.is_set():
             return
         self._log.commit(number)
@@ -151,13 +151,9 @@ class BatchLoop:
         self.in_progress = False
         self._reader.commit(end)
 
-    def _work(self, end: dict[str, Any]) -> BatchWork:
-        tasks, size = self._reader.tasks(end), self._reader.together(end)
-        shares = self._tasks.shares(tasks, self._reader.task_keys(end, len(tasks)), size)
-        if self._exchange is None:
-            return BatchWork(shares)
-        count, size = self._exchange.parts(end)
-        return BatchWork(shares, self._parts.shares(range(count), range(count), size))
+    def _tasks(self, end: dict[str, Any]) -> BatchTasks:
+        behind = () if self._exchange is None else self._parts.tasks(self._exchange.parts(end))
+        return BatchTasks(self._work.tasks(self._reader.work(end)), behind)
 
-    def _rows(self, work: BatchWork) -> list[Report]:
-        return self._jobs.run(work) if work.shares else []
+    def _rows(self, tasks: BatchTasks) -> list[Report]:
+        return self._jobs.run(tasks) if tasks.first else []

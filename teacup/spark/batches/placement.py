@@ -1,8 +1,8 @@
 """Where a batch's tasks run: each executor gets the same work in every batch, and so has at hand what that needs.
 
-Work has a key: what it is about, such as a bucket or a partition. A key stays on its executor while that lives and has
-no more than its share. A local master has no places: all work is one group, cut by size. Places are preferences: a task
-elsewhere is slower, not wrong.
+An item of work has a key: what it is about, such as a bucket or a partition. A key stays on its executor while that
+lives and has no more than an equal part. A local master has no places: all work is one group, cut by size. Places are
+preferences: a task elsewhere is slower, not wrong.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from pyspark import SparkContext
 
 from teacup.base.now import Every
 from teacup.spark.conf import is_local
-from teacup.spark.stream_reader import SparkTask
+from teacup.spark.stream_reader import BatchWork, SparkTask
 
 EXECUTORS_EVERY_S = 1.0
 
@@ -35,22 +35,22 @@ class Placement:
         self._executors = executors
         self._places: Mapping[Hashable, str] = {}
 
-    def shares(self, work: Sequence[object], keys: Sequence[Hashable], size: int) -> list[PlacedTask]:
-        """Returns the work in shares of at most `size`. keys: what each piece of work is about, in every batch."""
-        assert len(keys) == len(work), "work without a key would not be done"
-        self._places = placed([*self._places, *keys], self._executors(), self._places)
-        groups = grouped([self._places.get(key) for key in keys], size)
+    def tasks(self, work: BatchWork) -> list[PlacedTask]:
+        """Divides a batch's work into Spark tasks."""
+        assert len(work.keys) == len(work.items), "an item without a key would not be done"
+        self._places = placed([*self._places, *work.keys], self._executors(), self._places)
+        groups = grouped([self._places.get(key) for key in work.keys], work.per_task)
         of_place = Counter(place for place, _ in groups)
         return [
-            PlacedTask(SparkTask([work[at] for at in share], of_place[place] == 1), () if place is None else (place,))
-            for place, share in groups
+            PlacedTask(SparkTask([work.items[at] for at in group], of_place[place] == 1), [place] if place else ())
+            for place, group in groups
         ]
 
 
 def placed(keys: Iterable[Hashable], executors: Sequence[str], before: Mapping[Hashable, str]) -> dict[Hashable, str]:
-    """Returns the executor of each key: as before if it still is there, and does not have more than its share.
+    """Returns the executor of each key: as before if it still is there, and does not have more than an equal part.
 
-    So the keys of a lost executor move, and no others; a new one gets a share from those that have more than that.
+    So the keys of a lost executor move, and no others; a new one gets keys from those that have more than that.
     """
     chosen: dict[Hashable, str] = {}
     if not executors:
@@ -71,7 +71,7 @@ def placed(keys: Iterable[Hashable], executors: Sequence[str], before: Mapping[H
 
 
 def grouped(places: Sequence[str | None], size: int) -> list[tuple[str | None, list[int]]]:
-    """Returns the tasks (indexes) in groups of one place, of at most `size`."""
+    """Returns the items (indexes) in groups of one place, of at most `size`."""
     by_place: dict[str | None, list[int]] = defaultdict(list)
     for at, place in enumerate(places):
         by_place[place].append(at)

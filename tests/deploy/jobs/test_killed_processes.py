@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from joins.plan.reader import SMALL
+from joins.plan.reader import SMALL_BATCH
 from teacup.base.errors import ExitCode
 from tests.deploy.jobs.filling import START_MS, fill
 from tests.deploy.jobs.processes import JVM, first, workers
@@ -22,7 +22,7 @@ from tests.support.waiting import wait_until
 Job = Callable[..., dict[str, Any]]
 
 
-BACKLOG = SMALL
+BACKLOG = SMALL_BATCH
 """Left records; with right their batch is no small one."""
 
 

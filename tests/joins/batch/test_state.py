@@ -17,7 +17,7 @@ from joins.batch.facts import Bound, BucketFacts, RangeFacts, low_end
 from joins.batch.state import FORMAT, BatchPlan, Bucket, PartitionRange, rebuild_from
 from joins.batch.ticket import Ticket
 from joins.errors import SpecChanged
-from joins.plan.reader import SMALL, TOGETHER, JoinControl
+from joins.plan.reader import SMALL_BATCH, TICKETS_OF_TASK, JoinControl
 from joins.plan.source import TicketReader
 from joins.spec import Policy, Side
 from joins.spec_base import Wording
@@ -268,9 +268,9 @@ def test_a_batch_plan_stays_small_however_many_batches_there_were(batches):
     assert low_end(bucket.right[0].bounds, bucket.expiry_ms) <= bucket.right[0].end
 
 
-@given(batch_plans(), st.sampled_from([0, SMALL]), st.booleans())
+@given(batch_plans(), st.sampled_from([0, SMALL_BATCH]), st.booleans())
 def test_the_tickets_of_a_small_batch_share_tasks_where_they_may(batch_plan, more, share):
-    """A batch of fewer than `SMALL` records has fewer tasks; every ticket is in one of them, whatever the size."""
+    """A batch of fewer than `SMALL_BATCH` records has fewer tasks; every ticket is in one, whatever the size."""
     number, bucket = min(batch_plan.buckets.items())
     left = {
         p: structs.replace(partition_range, end=partition_range.end + more)
@@ -286,5 +286,5 @@ def test_the_tickets_of_a_small_batch_share_tasks_where_they_may(batch_plan, mor
     partitions = reader.partitions({}, end)
 
     assert [ticket for partition in partitions for ticket in partition.value] == every
-    size = TOGETHER if share and batch_plan.records < SMALL else 1
+    size = TICKETS_OF_TASK if share and batch_plan.records < SMALL_BATCH else 1
     assert len(partitions) == math.ceil(len(every) / size)

@@ -13,7 +13,7 @@ from pyspark import cloudpickle
 from pyspark.serializers import read_int, write_int, write_with_length
 from pyspark.sql.types import StringType, StructType
 
-from teacup.spark.stream_reader import ReaderControl, StreamReader, stream_source
+from teacup.spark.stream_reader import BatchWork, ReaderControl, StreamReader, stream_source
 
 RUNNER = "pyspark.sql.streaming.python_streaming_source_runner"
 WITHIN_S = 120
@@ -26,8 +26,8 @@ def reader() -> StreamReader:
         def plan(self, start):
             return None
 
-        def tasks(self, end):
-            return []
+        def work(self, end):
+            return BatchWork((), ())
 
         def disconnect(self):
             pass

@@ -19,7 +19,7 @@ from teacup.base.process import JOBS
 from teacup.kafka.errors import KafkaUnavailable, TopicMissing
 from teacup.spark import stream_reader
 from teacup.spark.jvm_errors import Failure, crossed
-from teacup.spark.stream_reader import ReaderControl, SparkTask, StreamReader, pickled, stream_source
+from teacup.spark.stream_reader import BatchWork, ReaderControl, SparkTask, StreamReader, pickled, stream_source
 
 START = {"at": 1}
 
@@ -41,8 +41,8 @@ class Planning(StreamReader):
     def waits(self, start: dict[str, Any]) -> bool:
         return self._waits()
 
-    def tasks(self, end: dict[str, Any]) -> list[int]:
-        return [end["at"]]
+    def work(self, end: dict[str, Any]) -> BatchWork:
+        return BatchWork([end["at"]], [0])
 
     def disconnect(self) -> None:
         self.disconnected += 1
@@ -220,21 +220,18 @@ def test_a_reader_is_made_when_it_is_first_asked() -> None:
 
 
 class Many(Planning):
-    """Has ten pieces of work in each batch."""
+    """Has ten items of work in each batch, so many for a task as the number where it ends."""
 
-    def tasks(self, end: dict[str, Any]) -> list[int]:
-        return list(range(10))
-
-    def together(self, end: dict[str, Any]) -> int:
-        return int(end["at"])
+    def work(self, end: dict[str, Any]) -> BatchWork:
+        return BatchWork(range(10), range(10), int(end["at"]))
 
 
-@pytest.mark.parametrize(("together", "tasks"), [(1, 10), (3, 4), (10, 1), (11, 1)])
-def test_a_spark_task_gets_several_pieces_where_the_reader_says_so(together: int, tasks: int) -> None:
+@pytest.mark.parametrize(("per_task", "tasks"), [(1, 10), (3, 4), (10, 1), (11, 1)])
+def test_a_spark_task_gets_several_items_where_the_reader_says_so(per_task: int, tasks: int) -> None:
     """Each of them once, in order."""
     reader = Many([None], ReaderControl())
 
-    partitions = reader.partitions({}, {"at": together})
+    partitions = reader.partitions({}, {"at": per_task})
 
     assert len(partitions) == tasks
     assert [row for partition in partitions for row in reader.read(partition)] == [(number,) for number in range(10)]

@@ -27,7 +27,7 @@ from teacup.spark.batches.placement import grouped, placed
 from teacup.spark.checkpoint import SparkLogs
 from teacup.spark.errors import CheckpointInterrupted
 from teacup.spark.jvm_errors import crossed
-from teacup.spark.stream_reader import ReaderControl, StreamReader, pickled
+from teacup.spark.stream_reader import BatchWork, ReaderControl, StreamReader, pickled
 from tests.support.waiting import wait_until
 
 EXECUTORS = st.lists(st.sampled_from([f"executor_host_{n}" for n in range(9)]), unique=True)
@@ -81,7 +81,9 @@ def stage() -> bytes:
 
 
 class Counting(StreamReader):
-    """Batches that end at 1, 2, ... `until`; batch n has tasks 10 n + 0, 1, 2."""
+    """Batches that end at 1, 2, ... `until`; the work of batch n is 10 n + 0, 1, 2."""
+
+    per_task = 1
 
     def __init__(self, until: int) -> None:
         super().__init__("counting", ReaderControl(), stage())
@@ -91,8 +93,8 @@ class Counting(StreamReader):
         at = int(start.get("at", 0))
         return {"at": at + 1} if at < self.until else None
 
-    def tasks(self, end: dict[str, Any]) -> list[int]:
-        return [10 * end["at"] + part for part in range(3)]
+    def work(self, end: dict[str, Any]) -> BatchWork:
+        return BatchWork([10 * end["at"] + part for part in range(3)], range(3), self.per_task)
 
     def commit(self, end: dict[str, Any]) -> None:
         self.committed.append(end["at"])
@@ -140,7 +142,7 @@ def test_it_reads_all_and_ends(spark: SparkSession, tmp_path: Path) -> None:
 
 
 def said_behind() -> bytes:
-    """One row per share of parts: the pieces that have come."""
+    """One row per task: the pieces that have come."""
 
     def said(pieces: Iterable[bytes]) -> Iterator[pa.RecordBatch]:
         yield pa.record_batch({"summary": [b" ".join(sorted(pieces)).decode()], "failure": pa.nulls(1, pa.string())})
@@ -153,47 +155,44 @@ class Dividing(Counting):
 
     def __init__(self, until: int, size: int) -> None:
         super().__init__(until)
-        self.size = size
+        self.per_task = size
 
-        def pieces(tasks: Sequence[int]) -> Iterator[pa.RecordBatch]:
-            for task in tasks:
-                made = [f"{task}-{part}".encode() for part in range(4)]
+        def pieces(items: Sequence[int]) -> Iterator[pa.RecordBatch]:
+            for item in items:
+                made = [f"{item}-{part}".encode() for part in range(4)]
                 yield pa.record_batch({"part": pa.array(range(4), pa.int32()), "piece": pa.array(made, pa.binary())})
 
         self.stage = pickled(pieces)
 
-    def together(self, end: dict[str, Any]) -> int:
-        return self.size
-
 
 @pytest.mark.parametrize(("size", "expected"), [(1, [[0], [1], [2], [3]]), (2, [[0, 1], [2, 3]]), (64, [[0, 1, 2, 3]])])
-def test_behind_an_exchange_each_share_gets_the_pieces_of_its_parts(
+def test_behind_an_exchange_each_task_gets_the_pieces_of_its_parts(
     spark: SparkSession, tmp_path: Path, size: int, expected: list[list[int]]
 ) -> None:
     """All that is made for them, by whichever task; with a size of 64 all stays in one task."""
     finished = Finished()
     reader, behind = Dividing(2, size), said_behind()
 
-    def together(tasks: Sequence[int]) -> Iterator[pa.RecordBatch]:
+    def in_one_task(items: Sequence[int]) -> Iterator[pa.RecordBatch]:
         pieces, parts = cloudpickle.loads(reader_stage), cloudpickle.loads(behind)
-        return parts(piece for batch in pieces(tasks) for piece in batch.column(1).to_pylist())
+        return parts(piece for batch in pieces(items) for piece in batch.column(1).to_pylist())
 
     reader_stage = reader.stage
-    stream = Stream(reader, Exchange(lambda end: (4, size), behind, pickled(together)))
+    stream = Stream(reader, Exchange(lambda end: BatchWork(range(4), range(4), size), behind, pickled(in_one_task)))
     assert BatchLoop(spark, "dividing", str(tmp_path), stream, finished, None).start().awaitTermination(60)
 
     for number, reports in finished.batches.items():
-        tasks = [10 * (number + 1) + at for at in range(3)]
-        assert reports == [" ".join(f"{task}-{part}" for task in tasks for part in parts) for parts in expected]
+        items = [10 * (number + 1) + at for at in range(3)]
+        assert reports == [" ".join(f"{item}-{part}" for item in items for part in parts) for parts in expected]
     assert sorted(finished.batches) == [0, 1]
 
 
 def test_what_a_task_raises_ends_it_and_the_batch_runs_again(spark: SparkSession, tmp_path: Path) -> None:
-    """Batch 0 has task 13 in it, as its tasks are 11, 12, 13: it is planned, and not committed."""
+    """Batch 0 has 13 in its work: it is planned, and not committed."""
 
     class Odd(Counting):
-        def tasks(self, end: dict[str, Any]) -> list[int]:
-            return [11, 12, 13]
+        def work(self, end: dict[str, Any]) -> BatchWork:
+            return BatchWork([11, 12, 13], range(3))
 
     with pytest.raises(Exception, match="thirteen") as raised:
         loop(spark, tmp_path, Odd(2), Finished(), None).start().awaitTermination(120)
