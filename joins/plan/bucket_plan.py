@@ -7,8 +7,8 @@ end, because every planned range makes at least one more record known.
 Where there is little to read, all of it is read: searching for where to stop would take longer. One partition of each
 side is still sampled, as records ahead of the clock mean that the clock is behind.
 
-Where both sides together have more to read than the batch's share of records, right is read up to a target time H, and
-left as far as that lets it go. H is searched for (`TargetSearch`): the largest target that keeps within the share.
+Where both sides together have more to read than the batch's quota of records, right is read up to a target time H, and
+left as far as that lets it go. H is searched for (`TargetSearch`): the largest target that keeps within the quota.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from joins.spec import JoinSpec
 from teacup.base.times import LATEST_MS
 from teacup.kafka.log.topic_log import fair_shares
 
-SHARE_MET = 0.6  # the search ends at a target that fills this fraction of the share
+QUOTA_MET = 0.6  # the search ends at a target that fills this fraction of the quota
 SEARCH_ROUNDS = 5
 FEW, FEW_OF_A_PARTITION = 4_000, 100
 """Reading and parsing this many records is faster than asking the brokers where times begin."""
@@ -55,14 +55,14 @@ class BucketPlanner:
     """Plans one bucket's part of the next batch.
 
     bucket            its state after the previous batch
-    share             how many records of this bucket the batch may read
+    quota             how many records of this bucket the batch may read
     waiting_since_ms  the wall clock time from which `max_wait` counts, unless the watermark has moved since
     """
 
     spec: JoinSpec
     bucket: Bucket
     end_offsets: EndOffsets
-    share: int
+    quota: int
     waiting_since_ms: int
 
     def plan(self) -> Asking[BucketPlan]:
@@ -75,12 +75,12 @@ class BucketPlanner:
         left, right = yield from look(spec, bucket, end_offsets, "left", "right")
         cap = min(latest_right(spec.right, self._reach_of_left(left)) + right.disorder_ms, LATEST_MS)
         target = cap
-        if end_offsets.unread(bucket) > self.share:
-            target = yield from TargetSearch(spec, bucket, left, right).find(self.share, cap)
+        if end_offsets.unread(bucket) > self.quota:
+            target = yield from TargetSearch(spec, bucket, left, right).find(self.quota, cap)
 
         planned = yield from self._read_to(left, right, target)
         if not planned.bucket.reads and target < cap:
-            # Because of disorder no range reaches an unread record below the target: read a share of right, whatever
+            # Because of disorder no range reaches an unread record below the target: read a quota of right, whatever
             # its times. A moved watermark is not enough: a batch plan with nothing to read or expire is discarded.
             planned = yield from self._read_to(left, right, cap)
         return self._suspecting(planned, left, right)
@@ -89,7 +89,7 @@ class BucketPlanner:
         """Plans left alone: right is read elsewhere, up to `stored_ms`."""
         (left,) = yield from look(self.spec, self.bucket, self.end_offsets, "left")
         bucket = structs.replace(self.bucket, stored_ms=max(stored_ms, self.bucket.watermark_ms))
-        planned = yield from self._admit_left(bucket, {}, left, self.share, may_give_up=True)
+        planned = yield from self._admit_left(bucket, {}, left, self.quota, may_give_up=True)
         return self._suspecting(planned, left)
 
     @property
@@ -102,29 +102,29 @@ class BucketPlanner:
         spec, unread = self.spec, self.end_offsets.unread(self.bucket)
         follows = spec.idle is Idle.ADVANCE and any(self.end_offsets.left[p].settled for p in self.bucket.left)
         few = max(FEW, FEW_OF_A_PARTITION * (len(self.bucket.left) + len(self.bucket.right)))
-        return 0 < unread <= min(few, self.share) and follows and spec.right.max_wait_ms is None and not spec.complete
+        return 0 < unread <= min(few, self.quota) and follows and spec.right.max_wait_ms is None and not spec.complete
 
     def _read_all(self, left: Readable, right: Readable) -> Asking[BucketPlan]:
         """Plans everything unread, except left records that are known to wait for right records still to come."""
         bucket = self.bucket
-        expected = yield from read_right(right, bucket.right, LATEST_MS, self.share)
+        expected = yield from read_right(right, bucket.right, LATEST_MS, self.quota)
         bucket = structs.replace(bucket, right={p: e.partition_range for p, e in expected.items()})
         watermark_ms = right_watermark((e.watermark_ms for e in expected.values()), bucket.watermark_ms)
         limit = left_limit(self.spec, bucket.known_watermark_ms, watermark_ms)
         until_ms = LATEST_MS if any(r.records for r in bucket.right.values()) else limit.limit_ms
-        after = yield from read_left(left, bucket.left, until_ms, self.share, search=False)
+        after = yield from read_left(left, bucket.left, until_ms, self.quota, search=False)
         return self._planned(bucket, after, expected, watermark_ms)
 
     def _read_to(self, left: Readable, right: Readable, target: int) -> Asking[BucketPlan]:
         """Plans for a target: right up to it, then left up to where right's watermark is expected to admit it."""
-        expected = yield from read_right(right, self.bucket.right, target, self.share)
+        expected = yield from read_right(right, self.bucket.right, target, self.quota)
         bucket = structs.replace(self.bucket, right={p: e.partition_range for p, e in expected.items()})
-        share = max(self.share - sum(r.records for r in bucket.right.values()), self.share // 2, 1)
+        quota = max(self.quota - sum(r.records for r in bucket.right.values()), self.quota // 2, 1)
         at_end = all(partition_range.end >= right.ends[p] for p, partition_range in bucket.right.items())
-        return (yield from self._admit_left(bucket, expected, left, share, may_give_up=at_end))
+        return (yield from self._admit_left(bucket, expected, left, quota, may_give_up=at_end))
 
     def _admit_left(
-        self, bucket: Bucket, right: Mapping[int, Expected], left: Readable, share: int, *, may_give_up: bool
+        self, bucket: Bucket, right: Mapping[int, Expected], left: Readable, quota: int, *, may_give_up: bool
     ) -> Asking[BucketPlan]:
         """Plans left up to where right's watermark admits it.
 
@@ -138,7 +138,7 @@ class BucketPlanner:
             give_up_ms = give_up(spec.right, now_ms, max(advanced_ms, self.waiting_since_ms))
             bucket = structs.replace(bucket, give_up_ms=give_up_ms)
         limit = left_limit(spec, bucket.known_watermark_ms, watermark_ms, bucket.give_up_ms)
-        after = yield from read_left(left, bucket.left, limit.limit_ms, share)
+        after = yield from read_left(left, bucket.left, limit.limit_ms, quota)
         return self._planned(bucket, after, right, watermark_ms)
 
     def _planned(
@@ -208,27 +208,27 @@ class TargetSearch:
     left: Readable
     right: Readable
 
-    def find(self, share: int, cap: int) -> Asking[int]:
-        """Finds a target whose batch has at most `share` records, and not many fewer: by the secant method, on counts
+    def find(self, quota: int, cap: int) -> Asking[int]:
+        """Finds a target whose batch has at most `quota` records, and not many fewer: by the secant method, on counts
         estimated from the brokers' time index.
 
-        Half a share of each side is never too much and a whole share of each is enough, so the target lies in between.
+        Half a quota of each side is never too much and a whole quota of each is enough, so the target lies in between.
 
         cap   beyond it a target lets no more of left go
         """
-        low = self._reached((yield self._ahead(share // 2)), cap)
-        high = self._reached((yield self._ahead(share)), cap)
+        low = self._reached((yield self._ahead(quota // 2)), cap)
+        high = self._reached((yield self._ahead(quota)), cap)
         low_count = yield from self._count(low)
         high_count = yield from self._count(high)
-        if high_count <= share:
+        if high_count <= quota:
             return high
         for _ in range(SEARCH_ROUNDS):
-            if low_count >= SHARE_MET * share or high - low <= 1:
+            if low_count >= QUOTA_MET * quota or high - low <= 1:
                 break
-            slope = (0.85 * share - low_count) / max(high_count - low_count, 1)
+            slope = (0.85 * quota - low_count) / max(high_count - low_count, 1)
             middle = min(max(low + int((high - low) * slope), low + 1), high - 1)
             count = yield from self._count(middle)
-            if count <= share:
+            if count <= quota:
                 low, low_count = middle, count
             else:
                 high, high_count = middle, count

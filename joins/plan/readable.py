@@ -190,9 +190,9 @@ def _most_unread(ranges: Mapping[int, PartitionRange], ends: Mapping[int, int]) 
 
 
 def read_right(
-    right: Readable, ranges: Mapping[int, PartitionRange], until_ms: int, share: int
+    right: Readable, ranges: Mapping[int, PartitionRange], until_ms: int, quota: int
 ) -> Asking[dict[int, Expected]]:
-    """Plans each partition until it proves that `until_ms` is reached, or to its end, or up to its share.
+    """Plans each partition until it proves that `until_ms` is reached, or to its end, or up to its quota.
 
     until_ms   `LATEST_MS`: no time is searched for
     """
@@ -209,11 +209,11 @@ def read_right(
             after[p] = _up_to(right, p, partition_range, answer.offset + right.look_ahead, enough_ms)
         else:
             after[p] = _to_the_end(right, p, partition_range)
-    return (yield from _within_share(right, ranges, after, share))
+    return (yield from _within_quota(right, ranges, after, quota))
 
 
 def read_left(
-    left: Readable, ranges: Mapping[int, PartitionRange], until_ms: int, share: int, *, search: bool = True
+    left: Readable, ranges: Mapping[int, PartitionRange], until_ms: int, quota: int, *, search: bool = True
 ) -> Asking[dict[int, Expected]]:
     """Plans each partition up to the first record at or above `until_ms`, and slightly further.
 
@@ -234,7 +234,7 @@ def read_left(
             continue
         ahead = _up_to(left, p, partition_range, answer.offset + left.look_ahead, until_ms - left.disorder_ms)
         after[p] = Expected(ahead.partition_range, ahead.watermark_ms, min(answer.offset, ahead.position), until_ms)
-    return (yield from _within_share(left, ranges, after, share))
+    return (yield from _within_quota(left, ranges, after, quota))
 
 
 def _left_alone(side: Readable, p: int, partition_range: PartitionRange) -> Expected:
@@ -262,11 +262,11 @@ def _to_the_end(side: Readable, p: int, partition_range: PartitionRange) -> Expe
     )
 
 
-def _within_share(
-    side: Readable, ranges: Mapping[int, PartitionRange], after: dict[int, Expected], share: int
+def _within_quota(
+    side: Readable, ranges: Mapping[int, PartitionRange], after: dict[int, Expected], quota: int
 ) -> Asking[dict[int, Expected]]:
     """Shortens ranges so that no partition reads more than its fair part of two shares: others may have little."""
-    parts = fair_shares({p: e.partition_range.records for p, e in after.items()}, 2 * share)
+    parts = fair_shares({p: e.partition_range.records for p, e in after.items()}, 2 * quota)
     cut = {
         p: r.end + max(parts[p], 1) for p, r in ranges.items() if after[p].partition_range.records > max(parts[p], 1)
     }

@@ -12,7 +12,7 @@ One bucket, one batch, with H a target time and D the disorder of a side:
 times begin, and are estimates. The task finds watermarks, expiry and where left stops in the records
 (`joins.read.batch_reader`); they come back as facts, from which the next plan starts.
 
-H is the largest target that keeps the batch within its share of records: whichever topic is behind is read, and right
+H is the largest target that keeps the batch within its quota of records: whichever topic is behind is read, and right
 is never read further than left needs it. The plan of a bucket is a generator (`joins.plan.bucket_plan`); all of them
 run in lockstep.
 
@@ -94,11 +94,11 @@ class SyncBolt:
         return self._next_plan(state, end_offsets, plans)
 
     def _planners(self, state: BatchPlan, end_offsets: EndOffsets) -> dict[int, BucketPlanner]:
-        """Returns a planner for each bucket, with its share of the records that the batch may read: at least one."""
+        """Returns a planner for each bucket, with its quota of the records that the batch may read: at least one."""
         most = self.spec.records_of_batch(state.tasks)
-        shares = fair_shares({b.number: end_offsets.unread(b) for b in state.buckets.values()}, most)
+        quotas = fair_shares({b.number: end_offsets.unread(b) for b in state.buckets.values()}, most)
         return {
-            n: BucketPlanner(self.spec, bucket, end_offsets, max(shares[n], 1), self.watch.since_ms(n))
+            n: BucketPlanner(self.spec, bucket, end_offsets, max(quotas[n], 1), self.watch.since_ms(n))
             for n, bucket in state.buckets.items()
         }
 

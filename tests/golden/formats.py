@@ -25,7 +25,7 @@ from joins.errors import SpecChanged
 from joins.lookup.feed.spec import FORMAT as FED_FORMAT
 from joins.lookup.feed.spec import Fed, FedRange
 from joins.lookup.unjoined.expired import FORMAT as VERDICTS_FORMAT
-from joins.lookup.unjoined.expired import RightSlice, Share, Snapshot, Verdicts
+from joins.lookup.unjoined.expired import RightSlice, SliceRange, Snapshot, Verdicts
 from joins.spec import JoinSpec, Right, Side
 from teacup.base.fields import of_plain, plain
 from teacup.kafka.delivery.receipt import FORMAT as RECEIPT_FORMAT
@@ -82,7 +82,7 @@ _FED = Fed(7, 1_000, {"right.topic": "views"}, "id-of-right", "store-1", {0: Fed
 _VERDICTS = Verdicts(
     *(GENERATION, "join-1", {"right": "r", "output": "o"}, 100, {0: 20}, {0: 2}),
     (Snapshot({0: 20}, {0: 40}),),
-    RightSlice(200, 900, {0: Share(10, 20, 2)}, {0: (30, 40)}),
+    RightSlice(200, 900, {0: SliceRange(10, 20, 2)}, {0: (30, 40)}),
     *(3, (4,)),
 )
 _MOVED = Handover(

@@ -129,7 +129,7 @@ def _run(job: JoinJob, logs: Logs, lines: Lines, stop: Stop, start: str | int | 
                 name = f"{job.spec.name}.unjoined"
                 session = Session(name, spark_properties(job), exactly_once=job.output.exactly_once)
             if session is None or stop.asked:
-                left = sum(share.end - share.start for share in state.under_way.right.values())
+                left = sum(range_.end - range_.start for range_ in state.under_way.right.values())
                 lines.stopped(f"at least {left:,} records of {job.spec.right.topic} have no verdict yet", left)
                 return ExitCode.STOPPED
             began, stop.begun = time.monotonic(), True
@@ -177,8 +177,8 @@ def _is_lost(job: JoinJob, state: Verdicts, logs: Logs) -> bool:
     assert state.under_way is not None
     if slice_is_whole(job.spec, state, logs.right.ends()) or job.spec.on_data_loss != CONTINUE:
         return False
-    shares = state.under_way.right
-    numbers = {bucket: shares[p].number for p, bucket in _buckets(job, shares).items()}
+    ranges = state.under_way.right
+    numbers = {bucket: ranges[p].number for p, bucket in _buckets(job, ranges).items()}
     lost = nothing_is_in(_kafka(job), numbers, state.generation)
     log.warning(
         "%s: retention has deleted right records of the slice under way: %s",

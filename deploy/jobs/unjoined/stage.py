@@ -2,7 +2,7 @@
 
     pieces of the output  -> right positions in their headers    one Spark task per piece
     by right partition    -> one bit per right record            a shuffle of positions, not of records
-    share of right        -> records without a bit, delivered    one Spark task per right partition, in offset order
+    range of right        -> records without a bit, delivered    one Spark task per right partition, in offset order
 
 The scan is not the audit's (`deploy.inspection.audit.scan`), which works in one process, keeps no record that could be
 delivered, counts another program's rows where this job must end, and makes more of each row than its right position
@@ -85,7 +85,7 @@ def deliver_slice(spark: SparkSession, work: Work) -> list[DeliveredBatch[SliceS
     def positions(batches: Iterable[pa.RecordBatch]) -> Batches:
         for batch in batches:
             for number in batch.column(0).to_pylist():
-                if number == len(pieces):  # one row per share, so that each has a task
+                if number == len(pieces):  # one row per range, so that each has a task
                     yield pa.record_batch([pa.array(partitions, pa.int32()), [-1] * len(partitions)], schema=POSITION)
                 else:
                     yield from joined_positions(work, pieces[number])
@@ -112,8 +112,8 @@ def joined_positions(work: Work, piece: Piece) -> Batches:
     topic, (partition, start, end) = work.job.output.topic, piece
     reader = open_reader(topic, work.spec.kafka)
     inside = pl.lit(value=False)
-    for p, share in work.right_slice.right.items():
-        inside = inside | ((pl.col("partition") == p) & pl.col("offset").is_between(share.start, share.end - 1))
+    for p, range_ in work.right_slice.right.items():
+        inside = inside | ((pl.col("partition") == p) & pl.col("offset").is_between(range_.start, range_.end - 1))
     with losses_of(work.spec).of_planned(WAY_OUT):
         for batch in reader.read(partition, start, end):
             found = right_positions(batch, topic)
@@ -135,7 +135,7 @@ def right_positions(batch: pa.RecordBatch, topic: str) -> pl.DataFrame:
 
 
 def judged(work: Work, partition: int, joined: JoinedOffsets) -> Iterator[DeliveredBatch[SliceSummary]]:
-    """Judges one share of right and delivers its unjoined records."""
+    """Judges one range of right and delivers its unjoined records."""
     topic = work.job.output.unjoined
     assert topic is not None
     output = replace(work.job.output, topic=topic, select=None, exactly_once=True, deduplicate=None)
@@ -144,22 +144,22 @@ def judged(work: Work, partition: int, joined: JoinedOffsets) -> Iterator[Delive
 
 
 def _items(work: Work, partition: int, joined: JoinedOffsets) -> Iterator[Item[SliceSummary]]:
-    share = work.right_slice.right[partition]
+    range_ = work.right_slice.right[partition]
     digest = digest_of({"begin_ms": work.begin_ms, "join": work.spec.identity(), "slice": plain(work.right_slice)})
-    yield Begin(partition, share.number, work.generation, digest)
+    yield Begin(partition, range_.number, work.generation, digest)
     verdicts = PartitionVerdicts(work.spec, work.right_slice, partition, work.begin_ms, joined)
     reader = SideReader(work.spec.right, work.spec.kafka, work.spec.registry)
     with losses_of(work.spec).of_planned(WAY_OUT):
-        yield from map(Rows, verdicts.rows(reader.read(partition, share.start, share.end)))
+        yield from map(Rows, verdicts.rows(reader.read(partition, range_.start, range_.end)))
     yield End(verdicts.summary)
 
 
 def _by_partition(right_slice: RightSlice, batches: Iterable[pa.RecordBatch]) -> dict[int, JoinedOffsets]:
-    """Returns one bit per offset of the shares that came to this task."""
+    """Returns one bit per offset of the ranges that came to this task."""
     found: dict[int, JoinedOffsets] = {}
     for batch in batches:
         partitions, offsets = (batch.column(i).to_numpy() for i in (0, 1))
         for p in np.unique(partitions).tolist():
-            share = right_slice.right[p]
-            found.setdefault(p, JoinedOffsets(share.start, share.end)).add(offsets[partitions == p])
+            range_ = right_slice.right[p]
+            found.setdefault(p, JoinedOffsets(range_.start, range_.end)).add(offsets[partitions == p])
     return dict(sorted(found.items()))

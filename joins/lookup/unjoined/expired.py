@@ -78,7 +78,7 @@ class Snapshot:
 
 
 @dataclass(frozen=True, slots=True)
-class Share:
+class SliceRange:
     """A slice's part of one right partition. It ends at `end`, or earlier at the first record that can still match.
 
     number   the slice's number within the partition, as in the receipt
@@ -98,12 +98,12 @@ class RightSlice:
 
     expiry_ms: int
     ceiling_ms: int
-    right: Mapping[int, Share]
+    right: Mapping[int, SliceRange]
     output: Mapping[int, tuple[int, int]]
 
     def had_room(self, reached: Mapping[int, int], most: int) -> bool:
-        """Returns whether no share hit the limit of `most` offsets: then all that had expired at planning is judged."""
-        return all(reached[p] - share.start < most for p, share in self.right.items())
+        """Returns whether no range hit the limit of `most` offsets: then all that had expired at planning is judged."""
+        return all(reached[p] - range_.start < most for p, range_ in self.right.items())
 
 
 @dataclass(frozen=True, slots=True)
@@ -227,7 +227,7 @@ def plan(spec: JoinSpec, state: Verdicts, seen: Seen, right: TopicLog, most: int
         under_way=RightSlice(
             expiry_ms,
             ceiling_ms,
-            {p: Share(at, ends.get(p, at), state.numbers[p] + 1) for p, at in state.positions.items()},
+            {p: SliceRange(at, ends.get(p, at), state.numbers[p] + 1) for p, at in state.positions.items()},
             {p: (low.get(p, 0), found.high) for p, found in seen.output.items()},
         ),
     )
@@ -238,8 +238,8 @@ def slice_is_whole(spec: JoinSpec, state: Verdicts, right: Mapping[int, Ends]) -
     assert state.under_way is not None
     losses = replace(losses_of(spec), continues=True)
     return not any(
-        losses.of(f"right partition {spec.right.topic}-{p}", share.end, right.get(p), share.start)
-        for p, share in state.under_way.right.items()
+        losses.of(f"right partition {spec.right.topic}-{p}", range_.end, right.get(p), range_.start)
+        for p, range_ in state.under_way.right.items()
     )
 
 
@@ -249,7 +249,7 @@ def after_slice(state: Verdicts, reached: Mapping[int, int]) -> Verdicts:
     return replace(
         state,
         positions={**state.positions, **reached},
-        numbers={p: share.number for p, share in state.under_way.right.items()},
+        numbers={p: range_.number for p, range_ in state.under_way.right.items()},
         under_way=None,
     )
 

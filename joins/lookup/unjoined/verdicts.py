@@ -46,7 +46,7 @@ class JoinedOffsets:
 
 @dataclass(slots=True)
 class SliceSummary:
-    """Counts of a partition: read = joined + rows (by outcome) + dead + before_start. Its share ended at `reached`."""
+    """Counts of a partition: read = joined + rows (by outcome) + dead + before_start. Its range ended at `reached`."""
 
     bucket: int
     number: int
@@ -70,17 +70,17 @@ class SliceSummary:
 
 
 class PartitionVerdicts:
-    """Judges one partition's share of a slice."""
+    """Judges one partition's range of a slice."""
 
     def __init__(
         self, spec: JoinSpec, slice_: RightSlice, partition: int, begin_ms: int, joined: JoinedOffsets
     ) -> None:
         self._spec, self._slice, self._begin_ms, self._joined = spec, slice_, begin_ms, joined
-        share = slice_.right[partition]
-        self.summary = SliceSummary(partition, share.number, share.end)
+        range_ = slice_.right[partition]
+        self.summary = SliceSummary(partition, range_.number, range_.end)
 
     def rows(self, batches: Iterable[pa.RecordBatch]) -> Iterator[pl.DataFrame]:
-        """Yields a row (`frames.ROW`) for each unjoined record among these records of the share, in offset order."""
+        """Yields a row (`frames.ROW`) for each unjoined record among these records of the range, in offset order."""
         skew_ms = self._spec.max_future_skew_ms
         for batch in batches:
             taken = parse("right", self._spec.right, batch, self._slice.ceiling_ms - skew_ms, skew_ms, UNKNOWN)

@@ -7,7 +7,7 @@
 librdkafka keeps the brokers' NOT_ENOUGH_REPLICAS to itself and retries until a record, or a call, times out. A
 coordinator whose own topic has too few does the same: it only answers that it is not available. And if an earlier
 transaction cannot be ended for that reason, the next producer of its id is told CONCURRENT_TRANSACTIONS. So the topics
-are asked, except those that the user may not look at.
+themselves are described, except those that the user may not describe.
 """
 
 from __future__ import annotations

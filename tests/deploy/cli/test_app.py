@@ -327,7 +327,7 @@ def test_what_to_run_after_a_move_names_the_same_keys(tmp_path: Path, monkeypatc
     assert shlex.split(shown.splitlines()[-1]) == ["Next:", "teacup", "run", str(job_file), *changes]
 
 
-def test_several_jobs_start_only_if_every_file_is_valid(tmp_path: Path) -> None:
+def test_many_jobs_start_only_if_every_file_is_valid(tmp_path: Path) -> None:
     """Whatever is wrong with any of them is reported, with the file's name."""
     (tmp_path / "a.yaml").write_text("kind: dedup\n")
     (tmp_path / "b.yaml").write_text("kind: nothing\n")

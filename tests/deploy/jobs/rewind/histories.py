@@ -203,7 +203,7 @@ class Rewound:
         self.dirty |= not self.once
 
     def rewind(self, written: WrittenRows, *, killed: int = 0, time_ms: int | None = None) -> None:
-        """The command, after it was killed so many times."""
+        """Runs the command, after it was killed `killed` times on the way."""
         time_ms = self.some_time_ms() if time_ms is None else time_ms
         self.say(f"rewind to {time_ms - START_MS} {written}, killed {killed} times")
         if not self.would_go_back(time_ms) or self.refused(lambda: rewind(self.job(), time_ms, written, dry_run=True)):

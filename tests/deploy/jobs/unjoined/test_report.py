@@ -10,7 +10,7 @@ import pytest
 
 from deploy.jobs.unjoined.run import SliceReport, gathered
 from deploy.watch.lines import Lines
-from joins.lookup.unjoined.expired import RightSlice, Share, Verdicts
+from joins.lookup.unjoined.expired import RightSlice, SliceRange, Verdicts
 from joins.lookup.unjoined.verdicts import SliceSummary
 
 ONE = SliceSummary(0, 4, 10, read=10, joined=6, rows={"unjoined": 3}, reasons={"expired": 2, "null_key": 1})
@@ -19,7 +19,7 @@ ONE = SliceSummary(0, 4, 10, read=10, joined=6, rows={"unjoined": 3}, reasons={"
 @pytest.fixture
 def report() -> SliceReport:
     """Of two right partitions."""
-    under_way = RightSlice(3_000, 9_000, {p: Share(0, 10, 4) for p in (0, 1)}, {})
+    under_way = RightSlice(3_000, 9_000, {p: SliceRange(0, 10, 4) for p in (0, 1)}, {})
     state = Verdicts("g", "j", {}, 0, {0: 0, 1: 0}, {0: 4, 1: 4}, (), under_way)
     return gathered([replace(ONE, dead={"future_time": 1}), ONE], state, 0.5)
 

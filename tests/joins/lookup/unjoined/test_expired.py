@@ -10,7 +10,7 @@ from datadelay.model import DelayState
 from datadelay.watermark import Idle
 from joins import DataLoss
 from joins.errors import SpecChanged
-from joins.lookup.unjoined.expired import SNAPSHOTS, RightSlice, Share, Verdicts, slice_is_whole
+from joins.lookup.unjoined.expired import SNAPSHOTS, RightSlice, SliceRange, Verdicts, slice_is_whole
 from joins.spec import Format, JoinType, Side
 from joins.testing import oracle
 from joins.testing.history import Event, History, TopicHistory
@@ -146,7 +146,7 @@ def test_a_slice_ends_before_a_record_that_is_not_over_whatever_the_search_said(
 
 def test_a_slice_had_room_unless_it_ended_at_its_limit_in_some_partition():
     """Then there may be more to judge behind it."""
-    slice_ = RightSlice(100, 1_000, {0: Share(10, 14, 1), 1: Share(0, 4, 1)}, {})
+    slice_ = RightSlice(100, 1_000, {0: SliceRange(10, 14, 1), 1: SliceRange(0, 4, 1)}, {})
 
     assert slice_.had_room({0: 13, 1: 0}, 4)
     assert not slice_.had_room({0: 14, 1: 0}, 4)
@@ -271,7 +271,7 @@ def test_snapshots_stay_few_and_old_ones_go():
 def test_a_slice_is_whole_while_the_log_holds_its_right_records(choice, start, whole):
     """Whether losses stop it makes no difference; where right was truncated, it stops."""
     spec = join_spec(on_data_loss=choice)
-    under_way = RightSlice(expiry_ms=1, ceiling_ms=1, right={0: Share(3, 8, 2)}, output={})
+    under_way = RightSlice(expiry_ms=1, ceiling_ms=1, right={0: SliceRange(3, 8, 2)}, output={})
     state = Verdicts("g", "j", {}, 0, {0: 3}, {0: 1}, (), under_way)
 
     assert slice_is_whole(spec, state, {0: Ends(start, 9, 9)}) == whole
