@@ -9,11 +9,6 @@
       |    +- CheckpointOfAnother  another job has written it
       +- StandbyRefused           the job cannot have a standby there
       +- LeaseLost                another process of the job has taken over
-      +- CheckpointUnreadable     what the checkpoint holds is not known
-      |    +- CheckpointInvalid       a file of it is truncated, or not understood
-      |    +- CheckpointUnreachable   its file system does not answer
-      |    +- CheckpointRefused       its file system denies access: credentials are missing or wrong
-      |    +- CheckpointDriverMissing   fsspec has no driver for its file system
       +- AccountsDiffer           rows were lost or duplicated on their way
       +- ForeignRow               the output has a record that the join did not write
       +- BrokerFailed             the development broker did not start, or ended
@@ -64,26 +59,6 @@ class StandbyRefused(DeployError, Invalid):
 
 class LeaseLost(DeployError, exit_code=ExitCode.TAKEN_OVER):
     """Another process of the job has taken over while this one was silent."""
-
-
-class CheckpointUnreadable(DeployError):
-    """What the checkpoint holds is not known to us. Spark, which has drivers of its own, may still read it."""
-
-
-class CheckpointInvalid(CheckpointUnreadable, exit_code=ExitCode.CHECKPOINT):
-    """A file of the checkpoint is truncated, or not understood; the message names it."""
-
-
-class CheckpointUnreachable(CheckpointUnreadable, exit_code=ExitCode.UNREACHABLE):
-    """The checkpoint's file system does not answer. The same call may work later."""
-
-
-class CheckpointRefused(CheckpointUnreadable, exit_code=ExitCode.BAD_JOB_FILE):
-    """The checkpoint's file system denies access: credentials are missing or wrong, or there is no such bucket."""
-
-
-class CheckpointDriverMissing(CheckpointUnreadable, exit_code=ExitCode.BAD_JOB_FILE):
-    """fsspec has no driver for the checkpoint's file system."""
 
 
 class AccountsDiffer(DeployError):

@@ -17,7 +17,7 @@ from teacup.base.cache import cache_folder, cache_folders, cached
 from teacup.base.disks import disk_of, existing, room_for
 from teacup.base.errors import ExitCode
 from teacup.base.fields import local_folder
-from teacup.spark.cluster.master import addresses_of, check_master
+from teacup.spark.cluster import addresses_of, check_master
 from teacup.spark.conf import master_of
 from teacup.spark.errors import MasterUnreachable, MissingTool
 from teacup.spark.java import archive_name, check_java, java_of

@@ -13,19 +13,10 @@ from __future__ import annotations
 import json
 import logging
 import uuid
-from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Mapping
 from typing import Any, TypeVar
 
-from deploy.checkpoint.file import refused
-from deploy.errors import (
-    CheckpointDriverMissing,
-    CheckpointInvalid,
-    CheckpointOfAnother,
-    CheckpointUnreachable,
-    CheckpointUnreadable,
-    JobRenamed,
-)
+from deploy.errors import CheckpointOfAnother, JobRenamed
 from deploy.jobfile.job import JoinJob
 from deploy.jobfile.join_keys import IN_FILE
 from joins.batch.handover import Handover
@@ -34,7 +25,8 @@ from joins.errors import SpecChanged
 from joins.spec import JoinSpec
 from teacup.base import files
 from teacup.base.fields import local_folder
-from teacup.spark.checkpoint import SparkLogs
+from teacup.spark.checkpoint_access import opened, reached
+from teacup.spark.errors import CheckpointInvalid, CheckpointUnreachable
 
 log = logging.getLogger("teacup.deploy.checkpoint.join_checkpoint")
 
@@ -67,15 +59,10 @@ def reads(end: Mapping[str, Any]) -> str:
 def look_into(job: JoinJob) -> tuple[BatchPlan | None, Handover | None]:
     """Returns the batch that a job planned last or, if there is none, the checkpoint after which a new one goes on.
 
-    Nothing is known if only Spark can read the checkpoint: with exactly once that ends the job (`take_output`).
     Raises `SpecChanged`, `CheckpointUnreadable`.
     """
-    try:
-        checkpoint = Checkpoint(job.checkpoint)
-        planned = checkpoint.planned(job.spec)
-    except CheckpointUnreadable as error:
-        log.warning("%s. Whether `teacup move` has written to it is not known: the job starts at `start`", error)
-        return None, None
+    checkpoint = Checkpoint(job.checkpoint)
+    planned = checkpoint.planned(job.spec)
     return planned, checkpoint.moved() if planned is None else None
 
 
@@ -83,15 +70,7 @@ class Checkpoint:
     """A folder, or any URL that fsspec has a driver for. Calls raise `CheckpointUnreadable`."""
 
     def __init__(self, location: str) -> None:
-        self._location, self._folder = location, local_folder(location)
-        try:
-            with self._reached(but=(ImportError, ValueError)):
-                self._logs = SparkLogs.at(str(self._folder) if self._folder else location)
-        except (ImportError, ValueError) as error:
-            raise CheckpointDriverMissing(
-                f"{self._cannot_be_read}: {error}. Receipts in Kafka are compared with it: install the fsspec driver "
-                "of its file system"
-            ) from error
+        self._location, self._folder, self._logs = location, local_folder(location), opened(location)
 
     def planned(self, spec: JoinSpec) -> BatchPlan | None:
         """Returns the batch that was planned last; None if none was. Raises `SpecChanged` for another join."""
@@ -139,7 +118,7 @@ class Checkpoint:
 
     def batches(self) -> list[int]:
         """Returns the batches whose plans Spark keeps, ascending, as Spark numbers them."""
-        with self._reached():
+        with reached(self._location):
             return self._logs.planned()
 
     def plan_of(self, batch: int) -> BatchPlan | None:
@@ -157,7 +136,7 @@ class Checkpoint:
 
         A running job removes the oldest ones.
         """
-        with self._reached():
+        with reached(self._location):
             planned = set(self._logs.planned())
             numbers = [number for number in self._logs.committed() if number in planned]
         plans = map(self.plan_of, numbers)
@@ -165,19 +144,19 @@ class Checkpoint:
 
     def newest_end(self) -> dict[str, Any]:
         """Returns where the batch that was planned last ends, whatever the job; empty if none was."""
-        with self._reached():
+        with reached(self._location):
             planned = self._logs.planned()
         return self._end(planned[-1]) if planned else {}
 
     def committed_end(self) -> dict[str, Any]:
         """Returns where the batch that was carried out last ends, whatever the job; empty if none was."""
-        with self._reached():
+        with reached(self._location):
             committed = self._logs.committed()
         return self._end(committed[-1]) if committed else {}
 
     def forget_newest(self) -> None:
         """Removes the plan of the last batch, which was not carried out, so that it is planned again."""
-        with self._reached():
+        with reached(self._location):
             self._logs.forget_plan(self._logs.planned()[-1])
         if self._folder is not None:
             files.sync(self._folder / "offsets")
@@ -185,7 +164,7 @@ class Checkpoint:
     def _end(self, batch: int) -> dict[str, Any]:
         """Returns where a batch ends; empty if the job was stopped before anything was planned."""
         try:
-            with self._reached(but=ValueError):
+            with reached(self._location, but=ValueError):
                 end, *_ = self._logs.ends(batch)
             found = {} if end is None else dict(json.loads(end))
             files.check(found)
@@ -199,13 +178,13 @@ class Checkpoint:
 
     def committed_at_ms(self) -> int | None:
         """Returns when the batch that was carried out last was committed; None if none was, or that is not known."""
-        with self._reached():
+        with reached(self._location):
             committed = self._logs.committed()
             return self._logs.committed_at_ms(committed[-1]) if committed else None
 
     def is_committed(self) -> bool:
         """Returns whether the batch that was planned last has been completed."""
-        with self._reached():
+        with reached(self._location):
             return self._logs.planned()[-1:] == self._logs.committed()[-1:]
 
     def moved(self) -> Handover | None:
@@ -244,7 +223,7 @@ class Checkpoint:
 
     def kept(self, name: str, kind: type[T], remedy: str) -> T | None:
         """Returns the content of a file of ours beside Spark's; None if it is missing. Raises `CheckpointInvalid`."""
-        with self._reached(name):
+        with reached(self._location, name):
             try:  # not asked first: some drivers answer any error with "it does not exist"
                 content = self._logs.files.cat_file(f"{self._logs.root}/{name}")
             except FileNotFoundError:
@@ -259,24 +238,11 @@ class Checkpoint:
     def keep(self, name: str, value: Any) -> None:
         """Replaces a file of ours beside Spark's. Durable when this returns."""
         data = f"{files.checked_text(value)}\n".encode()
-        with self._reached(name):
+        with reached(self._location, name):
             if self._folder is not None:
                 files.write(self._folder / name, data)
             else:
                 self._logs.files.pipe_file(f"{self._logs.root}/{name}", data)
-
-    @contextmanager
-    def _reached(self, what: str = "", but: type[Exception] | tuple[type[Exception], ...] = ()) -> Iterator[None]:
-        """Raises the file system's errors, except for `but`, as `CheckpointRefused` or `CheckpointUnreachable`."""
-        try:
-            yield
-        except but:
-            raise
-        except Exception as error:  # each file system has its own errors
-            if (refusal := refused(self._location, error)) is not None:
-                raise refusal from error
-            where = f"{what}: " if what else ""
-            raise CheckpointUnreachable(f"{self._cannot_be_read}: {where}{type(error).__name__}: {error}") from error
 
     @property
     def _cannot_be_read(self) -> str:

@@ -9,14 +9,10 @@ lock, and the record of the last run, stay in the checkpoint itself.
 
 from __future__ import annotations
 
-import logging
 from dataclasses import dataclass, replace
 
 from deploy.checkpoint.join_checkpoint import Checkpoint
-from deploy.errors import CheckpointDriverMissing
 from deploy.jobfile.job import JoinJob
-
-log = logging.getLogger("teacup.deploy.checkpoint.place")
 
 REWOUND = "teacup.rewound"
 
@@ -56,12 +52,7 @@ def newest_folder(checkpoint: str) -> str:
 
 def current(job: JoinJob) -> JoinJob:
     """Returns the job with the folder that it goes on in as its checkpoint. Raises `CheckpointUnreadable`."""
-    try:
-        place = place_of(job.locked)
-    except CheckpointDriverMissing as error:  # a job without exactly once runs all the same
-        log.warning("%s. Whether the job was rewound is not known: it goes on as if it was not", error)
-        return job
-    return at(job, place.number)
+    return at(job, place_of(job.locked).number)
 
 
 def at(job: JoinJob, number: int) -> JoinJob:

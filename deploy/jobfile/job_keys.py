@@ -155,8 +155,8 @@ class JobKeys(Keys):
         "records that still wait after right has brought nothing for ten seconds are left to the next run as well",
     )
     checkpoint: Text = Field(
-        description="folder or URL for positions and what the job is, used by this job only; where output is "
-        "deduplicated, a URL needs its fsspec driver (`s3fs` for `s3a://`), because Python reads it too"
+        description="folder or URL for positions and what the job is, used by this job only; a URL needs its fsspec "
+        "driver (`s3fs` for `s3a://`; `hdfs://` uses libhdfs)"
     )
     brokers_answer_within_ms: Duration = of(CommonJob).brokers_answer_within_ms(
         "how long a start waits for brokers that do not answer; then it ends with exit code 4, and a "

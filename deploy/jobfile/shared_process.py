@@ -19,7 +19,6 @@ from typing import Any
 
 from deploy.jobfile.job import CommonJob
 from teacup.base.errors import SettingsInvalid
-from teacup.spark.conf import of_checkpoint
 
 
 @dataclass(frozen=True, slots=True)
@@ -51,7 +50,7 @@ class Running:
     """What a process runs when its files are read again; nothing before its start.
 
     jobs        by file
-    properties  of its Spark session
+    properties  of its Spark session, as the files give them
     """
 
     jobs: Mapping[Path, CommonJob] = field(default_factory=dict)
@@ -96,12 +95,6 @@ def named(files: Files, running: Running | None = None) -> Files:
     }
 
 
-def properties_of(jobs: Sequence[CommonJob]) -> dict[str, str]:
-    """Returns the properties that the checkpoints and the files of these jobs ask for; the files' are the same."""
-    local = [of_checkpoint(job.checkpoint) for job in jobs]
-    return {**(local[0] if all(local) else {}), **jobs[0].spark}
-
-
 def _kept(files: Files, running: Running) -> dict[Path, CommonJob]:
     """Returns the jobs that run on although their files are wrong."""
     return {file: running.jobs[file] for file in wrong_of(files) if file in running.jobs}
@@ -121,7 +114,7 @@ def _unlike(jobs: Mapping[Path, CommonJob], running: Running) -> Iterator[tuple[
     if running.jobs:
         started = list(running.jobs.values())
         for file, job in jobs.items():
-            if running.properties not in (properties_of([job]), job.spark):
+            if running.properties != job.spark:
                 yield file, "spark: the session would be another one; start the process again to change it"
             if job.json_log != started[0].json_log:
                 yield file, "log: differs from that of the process; start it again to change it"

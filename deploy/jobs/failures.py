@@ -22,7 +22,7 @@ from deploy.output.accounts import check_whole
 from teacup.base.disks import name_the_disks, refusal_in
 from teacup.base.errors import ExitCode
 from teacup.base.times import iso, written
-from teacup.spark.cluster.executors import Executors
+from teacup.spark.cluster import Executors
 from teacup.spark.errors import NoExecutor
 from teacup.spark.jvm_errors import Failure, crossed, summaries_in
 

@@ -2,12 +2,10 @@
 
 from __future__ import annotations
 
-import json
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from deploy.check import lookup_findings, samples
@@ -31,7 +29,6 @@ from joins.read.deserialize import wait_for_registry
 from joins.spec import Side
 from teacup.base.times import iso, shown_ms
 from teacup.kafka.log.topic_log import Ends
-from teacup.spark.checkpoint import SparkLogs
 from teacup.spark.stream_reader import ReaderControl
 
 if TYPE_CHECKING:
@@ -79,16 +76,14 @@ class FeederJobKind(JobKind):
         )
 
     def _content(self) -> str:
-        checkpoint = self.common.checkpoint
-        logs = SparkLogs.at(str(Path(checkpoint)) if "://" not in checkpoint else checkpoint)
-        planned = logs.planned()
-        end = logs.ends(planned[-1])[0] if planned else None
-        data = json.loads(end) if end else None
-        if not data:
+        checkpoint = Checkpoint(self.common.checkpoint)
+        end = checkpoint.newest_end()
+        if not end:
             return "is new"
-        Checkpoint(checkpoint).check_kind(data, FEEDER)
-        Fed.from_json(data).check_belongs_to(self._spec)
-        return f"has batch {planned[-1]} of this feeder"
+        checkpoint.check_kind(end, FEEDER)
+        planned = Fed.from_json(end)
+        planned.check_belongs_to(self._spec)
+        return f"has batch {planned.number} of this feeder"
 
     def prepare(self) -> None:
         check_group(self.kafka, self.name)  # lookup joins go by its positions

@@ -11,8 +11,7 @@ from deploy.jobfile.job import CommonJob
 from deploy.watch.supervisor import Supervised, Supervisor
 from teacup.base.errors import ExitCode
 from teacup.base.logs import worker_environment
-from teacup.spark.cluster.executors import Executors
-from teacup.spark.conf import of_checkpoint
+from teacup.spark.cluster import Executors
 from teacup.spark.java import check_java
 from teacup.spark.session import Session
 
@@ -74,7 +73,7 @@ class Alone:
     @contextmanager
     def session(self, kind: JobKind) -> Iterator[SparkOfJob]:
         check_java()
-        properties = spark_properties(kind.common, of_checkpoint(kind.common.checkpoint))
+        properties = spark_properties(kind.common)
         with closing(
             Session(kind.name, properties, rows_in_jvm=kind.rows_in_jvm, exactly_once=kind.exactly_once)
         ) as session:

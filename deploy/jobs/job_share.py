@@ -8,7 +8,6 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
-from deploy.jobfile.shared_process import properties_of
 from deploy.jobs.host import SparkOfJob, spark_properties
 from deploy.jobs.stopping import StopRequest
 from deploy.kinds.job_kind import JobKind
@@ -16,7 +15,7 @@ from deploy.watch.metrics import STANDS_STILL_S
 from deploy.watch.supervisor import Supervised
 from teacup.base.errors import ExitCode
 from teacup.base.now import wall_ms
-from teacup.spark.cluster.executors import Executors
+from teacup.spark.cluster import Executors
 from teacup.spark.java import check_java
 from teacup.spark.session import Session
 
@@ -36,11 +35,11 @@ class SharedSession:
         """files: how many jobs there are if all files are valid. Raises what `Session` raises."""
         check_java()
         jobs = [kind.common for kind in kinds]
-        self.properties = properties_of(jobs)
+        self.properties = jobs[0].spark
         self.rests = min(max(files / JOBS_PER_REST, 1.0), MOST_RESTS)
         self._session = Session(
             "teacup",
-            {**self.properties, **spark_properties(jobs[0], {"spark.scheduler.mode": "FAIR"}, name="")},
+            spark_properties(jobs[0], {"spark.scheduler.mode": "FAIR"}, name=""),
             rows_in_jvm=any(kind.rows_in_jvm for kind in kinds),
             exactly_once=all(kind.exactly_once for kind in kinds),
             jobs=files,

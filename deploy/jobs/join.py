@@ -25,7 +25,6 @@ from deploy.check.findings import Finding, TopicFacts, from_error
 from deploy.check.uses import WRITE, WRITE_AND_READ, Named, first_bucket, side_outputs
 from deploy.checkpoint.join_checkpoint import Checkpoint, look_into
 from deploy.checkpoint.place import current
-from deploy.errors import CheckpointDriverMissing, CheckpointUnreadable
 from deploy.jobfile.job import Deduplicate, JoinJob
 from deploy.jobs.join_report import BatchReport, NothingMatched, gather, zeros
 from deploy.jobs.join_start import first_look, take_output
@@ -58,6 +57,7 @@ from teacup.kafka.headers import ID
 from teacup.kafka.log.topic_log import Ends
 from teacup.spark.analysis import analyse_quietly
 from teacup.spark.conf import local_cores, master_of
+from teacup.spark.errors import CheckpointUnreadable
 from teacup.spark.jvm_errors import SUMMARY_SCHEMA, crossing_rows, summary_rows
 
 if TYPE_CHECKING:
@@ -302,10 +302,7 @@ def stream_of(
 
 def kept_rows(job: JoinJob) -> RowsToKeep | None:
     """Returns the rows that were kept when the job was rewound; None: it writes all that it joins."""
-    try:
-        return rows_that_stay(Checkpoint(job.checkpoint).moved())
-    except CheckpointDriverMissing:  # without exactly once the job runs nevertheless (`current` warns)
-        return None
+    return rows_that_stay(Checkpoint(job.checkpoint).moved())
 
 
 def deduplication(job: JoinJob) -> Deduplication | None:

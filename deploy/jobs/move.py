@@ -17,7 +17,7 @@ from dataclasses import replace
 from deploy.checkpoint.join_checkpoint import Checkpoint
 from deploy.checkpoint.lock import checkpoint_lock
 from deploy.checkpoint.place import folder, newest_folder
-from deploy.errors import CheckpointUnreadable, CheckpointUnusable
+from deploy.errors import CheckpointUnusable
 from deploy.jobfile.job import JoinJob
 from deploy.jobs.rewind.in_output import rows_in_output
 from deploy.output.kept import rows_that_stay
@@ -27,6 +27,7 @@ from joins.errors import REMEDY, DataLoss
 from joins.plan.reader import open_log, state_after
 from joins.spec import JoinSpec, JoinType
 from teacup.base.fields import local_folder
+from teacup.spark.errors import CheckpointUnreadable
 
 log = logging.getLogger("teacup.deploy.jobs.move")
 

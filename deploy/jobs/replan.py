@@ -21,7 +21,6 @@ from contextlib import ExitStack, closing
 
 from dedup.topic.source import Ranges, check_log
 from deploy.checkpoint.join_checkpoint import DEDUP, FEEDER, Checkpoint
-from deploy.errors import CheckpointDriverMissing
 from deploy.jobfile.job import DedupJob, FeederJob, JoinJob
 from deploy.output.deliveries import output_bucket
 from joins.batch.state import BatchPlan
@@ -68,13 +67,7 @@ def forget_lost_feed(job: FeederJob) -> bool:
     `KafkaIOError`.
     """
     spec = job.spec
-    try:
-        checkpoint = Checkpoint(job.checkpoint)
-    except (
-        CheckpointDriverMissing
-    ) as error:  # a feeder runs without the driver, as only Spark reads its checkpoint then
-        log.warning("%s. A batch that retention has overtaken would not be planned again", error)
-        return False
+    checkpoint = Checkpoint(job.checkpoint)
     end = checkpoint.newest_end()
     checkpoint.check_kind(end, FEEDER)
     if not end or checkpoint.is_committed():

@@ -30,7 +30,6 @@ from py4j.protocol import Py4JError
 from deploy.check.access import check_topics, explained, to_run
 from deploy.check.machine import written_folders
 from deploy.check.uses import Named
-from deploy.checkpoint.file import check_access, naming_the_store
 from deploy.checkpoint.lock import checkpoint_lock
 from deploy.checkpoint.run_record import Recording, RunRecord, recorded
 from deploy.jobs.committed_positions import CommittedPositions
@@ -47,7 +46,8 @@ from teacup.base.logs import job_here
 from teacup.base.now import Every, wall_ms
 from teacup.base.process import use_arrow_without_pandas
 from teacup.base.version import installed
-from teacup.spark.cluster.executors import Executors
+from teacup.spark.checkpoint_access import check_access
+from teacup.spark.cluster import Executors
 from teacup.spark.errors import NoExecutor
 from teacup.spark.planner_notes import BROKERS, PlannerNote
 
@@ -215,7 +215,7 @@ class _RunOfJob:
                 return kind.common.stopped
             session.warm_up()
             if turn is not None:
-                from teacup.spark.one_row import rehearse
+                from teacup.spark.batches.one_row import rehearse
 
                 rehearse(session.spark, lambda: self.stop.asked)
                 starved = self._starved(session)
@@ -271,10 +271,9 @@ class _RunOfJob:
         positions = CommittedPositions(kind, lambda: loop.newest)
         reads = list(dict.fromkeys(named.topic for named in kind.topics() if not named.written))
         backlog = Backlog(reads, positions.newest, kind.kafka, host.rests)
-        with naming_the_store(kind.common.checkpoint):
-            stream = kind.stream(session.spark, lambda: stop.asked)
-            reader = stream.reader
-            loop = started(kind, stream, session, finish)
+        stream = kind.stream(session.spark, lambda: stop.asked)
+        reader = stream.reader
+        loop = started(kind, stream, session, finish)
         stop.at_once(loop.stop)
         attempts = FailedAttempts(session.spark.sparkContext, loop.group)
         if listener.watches:

@@ -56,7 +56,7 @@ from teacup.base.errors import ExitCode
 from teacup.base.fields import local_folder
 from teacup.base.logs import sparse
 from teacup.base.now import Every, wall_ms
-from teacup.spark.cluster.executors import Executors
+from teacup.spark.cluster import Executors
 
 log = logging.getLogger("teacup")
 unseen = sparse("teacup.deploy.jobs.standby")

@@ -3,13 +3,13 @@
 analysis.py         what Spark's analyser refuses, in one line
 batches/            the batches of a job, carried out by a thread of its driver
 checkpoint.py       `SparkLogs`: which batches a checkpoint has planned and committed, and where each of them ends
+checkpoint_access.py  opening one, and why its file system does not let a job in
 class_archive.py    Spark's classes in the JVM's memory format
-cluster/            what a session needs of a cluster: a master that answers, executors
+cluster.py          what a session needs of a cluster: a master that answers, executors
 conf.py             Spark properties of a job (pure)
 errors.py           what starting or keeping Spark refuses or gives up (pure)
 java.py             this machine's Java, and Spark's JVM as a process of ours
 jvm_errors.py       what crosses Spark: errors of ours with their exit code, summaries of tasks (pure)
-one_row.py          a batch of one row, which warms Spark up without any topic
 planner_notes.py    what a planner tells besides plans: what it waits for
 planner_process.py  the process in which Spark plans a query of the library
 session.py          the Spark session of a job

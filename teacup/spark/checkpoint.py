@@ -1,4 +1,4 @@
-"""Reads Spark's checkpoint of a query: which batches were planned and committed, and where they end.
+"""Reads a checkpoint of ours, or of any query of Spark's: which batches were planned and committed, and where they end.
 
     metadata     {"id": "..."}: created with the checkpoint
     offsets/N    exists when batch N is planned. Line 1 is the version, line 2 metadata of Spark's, then one line per
@@ -17,6 +17,7 @@ from typing import Any
 
 import fsspec
 
+METADATA, OFFSETS, COMMITS = "metadata", "offsets", "commits"
 _VOID = "-"
 
 
@@ -34,48 +35,45 @@ class SparkLogs:
     @classmethod
     def at(cls, location: str, storage_options: Mapping[str, Any] | None = None) -> SparkLogs:
         """Opens them. location: a folder or a URL. Raises `ImportError`, `ValueError` if no fsspec driver fits it."""
-        files, root = fsspec.core.url_to_fs(location, **(storage_options or {}))
-        files.invalidate_cache()  # fsspec has one instance per process, which caches listings
-        return cls(files, root)
+        return cls(*fsspec.core.url_to_fs(location, **(storage_options or {})))
 
     def query_id(self) -> str:
         """Returns the id that a query keeps as long as its checkpoint."""
-        text = self.files.cat_file(f"{self.root}/metadata").decode()
+        text = self.files.cat_file(f"{self.root}/{METADATA}").decode()
         return str(json.loads(text.strip().split("\n")[-1])["id"])
 
     def planned(self) -> list[int]:
-        """Returns the numbers of the planned batches, ascending; Spark removes old ones."""
-        return self._batches("offsets")
+        """Returns the numbers of the planned batches, ascending; their job removes old ones."""
+        return self._batches(OFFSETS)
 
     def committed(self) -> list[int]:
-        """Returns the numbers of the committed batches, ascending; Spark removes old ones."""
-        return self._batches("commits")
+        """Returns the numbers of the committed batches, ascending; their job removes old ones."""
+        return self._batches(COMMITS)
 
     def ends(self, batch: int) -> list[str | None]:
         """Returns where each source's part of a planned batch ends (`ends_in`)."""
-        return ends_in(self.files.cat_file(f"{self.root}/offsets/{batch}").decode())
+        return ends_in(self.files.cat_file(f"{self.root}/{OFFSETS}/{batch}").decode())
 
     def committed_at_ms(self, batch: int) -> int | None:
         """Returns when a batch was committed: the time of its file; None if the file system does not say."""
         try:
-            modified = self.files.modified(f"{self.root}/commits/{batch}")
+            modified = self.files.modified(f"{self.root}/{COMMITS}/{batch}")
         except NotImplementedError:
             return None
         return int(modified.timestamp() * 1000)
 
     def forget_plan(self, batch: int) -> None:
-        """Removes the plan of a batch that was never committed, and its checksum: Spark then plans the batch again."""
-        for name in (f".{batch}.crc", str(batch)):
-            if self.files.exists(f"{self.root}/offsets/{name}"):
-                self.files.rm_file(f"{self.root}/offsets/{name}")
+        """Removes the plan of a batch that was never committed: the batch is then planned again."""
+        self.files.rm_file(f"{self.root}/{OFFSETS}/{batch}")
 
     def _batches(self, log: str) -> list[int]:
         folder = f"{self.root}/{log}"
+        self.files.invalidate_cache()  # fsspec has one instance per process, which caches listings
         return batches_in(self.files.ls(folder, detail=False)) if self.files.exists(folder) else []
 
 
 def batches_in(names: Iterable[str]) -> list[int]:
-    """Returns the batches listed in one of Spark's logs, ascending, without temporary files and checksums."""
+    """Returns the batches listed in one of the two logs, ascending, without temporary files and checksums."""
     last_parts = (name.rsplit("/", 1)[-1] for name in names)
     return sorted(int(name) for name in last_parts if name.isdecimal())
 

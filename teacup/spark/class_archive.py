@@ -14,9 +14,9 @@ import tempfile
 from pathlib import Path
 
 from teacup.base.cache import cache_folder, cached
+from teacup.spark.batches.one_row import carry_out
 from teacup.spark.errors import NoCache, SparkError
 from teacup.spark.java import SILENT, archive_name
-from teacup.spark.one_row import carry_out
 from teacup.spark.session import Session
 
 WRITE_DEADLINE_S = 120.0

@@ -15,9 +15,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 
-from teacup.base.fields import local_folder
-
 TASK_ATTEMPTS = 4
+PLANS_KEPT = "spark.sql.streaming.minBatchesToRetain"
 DEFAULT_MASTER = "local[*]"
 _LOCAL = re.compile(r"^local(?:\[\s*(\*|[1-9][0-9]*)\s*(?:,\s*([0-9]+)\s*)?\])?$")
 _MASTERS = "local[N], local[*], spark://host:port, yarn or k8s://https://host:port"
@@ -26,13 +25,10 @@ _DEFAULTS: Mapping[str, str] = {
     "spark.ui.enabled": "false",  # half a second of start, and a port
     "spark.ui.showConsoleProgress": "false",
     "spark.sql.session.timeZone": "UTC",
-    "spark.sql.shuffle.partitions": "2",  # for the user's queries; the shuffled path names its own
-    "spark.sql.adaptive.enabled": "false",  # streaming ignores it, with a warning
+    "spark.sql.adaptive.enabled": "false",  # `teacup unjoined` says how many tasks a shuffle has
     "spark.sql.execution.arrow.maxRecordsPerBatch": "50000",
     "spark.sql.execution.arrow.maxBytesPerBatch": str(16 << 20),  # rows may have 100 KB, and there may be thousands
-    "spark.sql.streaming.minBatchesToRetain": "100",
-    "spark.sql.streaming.numRecentProgressUpdates": "3",
-    "spark.sql.streaming.metricsEnabled": "false",
+    PLANS_KEPT: "100",  # Spark's name for what we do ourselves (`teacup.spark.batches.log`)
     "spark.python.daemon.module": "teacup.spark.worker_daemon",  # imports once what every worker needs
     "spark.executorEnv.MALLOC_ARENA_MAX": "1",  # each thread's own heap would keep what it has freed: 170 MB per worker
     "spark.python.worker.reuse": "true",  # windows and consumers live in the workers
@@ -43,18 +39,6 @@ _DEFAULTS: Mapping[str, str] = {
     "spark.task.maxFailures": str(TASK_ATTEMPTS),
     "spark.speculation.minTaskRuntime": "30s",  # if the user has enabled speculation
 }
-_LIGHT: Mapping[str, str] = {
-    # For summaries of a few rows, generating Java for each plan, which happens in each batch, takes longer than running
-    # it.
-    "spark.sql.codegen.wholeStage": "false",
-    "spark.sql.codegen.factoryMode": "NO_CODEGEN",
-}
-_LOCAL_CHECKPOINT: Mapping[str, str] = {
-    "spark.sql.streaming.checkpointFileManagerClass": (
-        "org.apache.spark.sql.execution.streaming.checkpointing.FileSystemBasedCheckpointFileManager"
-    ),
-    "spark.hadoop.fs.file.impl": "org.apache.hadoop.fs.RawLocalFileSystem",
-}
 _LOCAL_DEFAULTS: Mapping[str, str] = {
     "spark.driver.host": "127.0.0.1",  # looking up the host name can take seconds, or fail
     "spark.driver.bindAddress": "127.0.0.1",
@@ -63,13 +47,10 @@ _LOCAL_DEFAULTS: Mapping[str, str] = {
 }
 
 
-def effective(given: Mapping[str, str], *, rows_in_jvm: bool = True) -> dict[str, str]:
-    """Returns all properties of a session, including `spark.master`; `given` (`master` and `spark.*`) overrides ours.
-
-    rows_in_jvm   False: only tickets and summaries pass through the JVM
-    """
+def effective(given: Mapping[str, str]) -> dict[str, str]:
+    """Returns all properties of a session, including `spark.master`; `given` (`master`, `spark.*`) overrides ours."""
     master = master_of(given)
-    ours = {**_DEFAULTS, **({} if rows_in_jvm else _LIGHT), **(_LOCAL_DEFAULTS if is_local(master) else {})}
+    ours = {**_DEFAULTS, **(_LOCAL_DEFAULTS if is_local(master) else {})}
     users = {key: value for key, value in given.items() if key != "master"}
     return {**ours, **users, "spark.master": with_attempts(master)}
 
@@ -77,18 +58,6 @@ def effective(given: Mapping[str, str], *, rows_in_jvm: bool = True) -> dict[str
 def master_of(given: Mapping[str, str]) -> str:
     """Returns the master that properties name."""
     return given.get("master", given.get("spark.master", DEFAULT_MASTER))
-
-
-def of_checkpoint(checkpoint: str) -> dict[str, str]:
-    """Returns properties for a checkpoint on this machine, whose files go through Hadoop's `RawLocalFileSystem`.
-
-    Spark's default there is `FileContext`, which runs a program, `readlink` or `chmod`, for each look at a file.
-    `FileSystem` runs few, most of them for the checksum file that `LocalFileSystem` writes beside each; the raw one
-    writes none, and plans carry their own (`teacup.spark.stream_reader`). It renames files just as atomically. Only its
-    check that no other process has written the same batch is not part of the rename; the checkpoint's lock takes care
-    of that.
-    """
-    return {} if local_folder(checkpoint) is None else dict(_LOCAL_CHECKPOINT)
 
 
 def is_local(master: str) -> bool:

@@ -9,6 +9,11 @@
       +- NoExecutor        Spark has given a session no executor for too long
       +- JvmEnded          Spark's JVM was killed, or ended by itself
       +- CheckpointInterrupted  a checkpoint's record of batches has gaps, or another process writes it
+      +- CheckpointUnreadable   what the checkpoint holds is not known
+           +- CheckpointInvalid        a file of it is truncated, or not understood
+           +- CheckpointUnreachable    its file system does not answer
+           +- CheckpointRefused        its file system denies access: credentials are missing or wrong
+           +- CheckpointDriverMissing  fsspec has no driver for its file system
 
 Each class carries the exit code of the command that it ends.
 """
@@ -52,3 +57,23 @@ class JvmEnded(SparkError):
 
 class CheckpointInterrupted(SparkError, exit_code=ExitCode.CHECKPOINT):
     """The record of batches in a checkpoint has gaps, or another process writes it; the message says where."""
+
+
+class CheckpointUnreadable(SparkError):
+    """What the checkpoint holds is not known."""
+
+
+class CheckpointInvalid(CheckpointUnreadable, exit_code=ExitCode.CHECKPOINT):
+    """A file of the checkpoint is truncated, or not understood; the message names it."""
+
+
+class CheckpointUnreachable(CheckpointUnreadable, exit_code=ExitCode.UNREACHABLE):
+    """The checkpoint's file system does not answer. The same call may work later."""
+
+
+class CheckpointRefused(CheckpointUnreadable, exit_code=ExitCode.BAD_JOB_FILE):
+    """The checkpoint's file system denies access: credentials are missing or wrong, or there is no such bucket."""
+
+
+class CheckpointDriverMissing(CheckpointUnreadable, exit_code=ExitCode.BAD_JOB_FILE):
+    """fsspec has no driver for the checkpoint's file system."""

@@ -23,8 +23,7 @@ from typing import TYPE_CHECKING, TypeVar
 from teacup.base.logs import AS_JSON, NO_JOB
 from teacup.base.process import JOBS
 from teacup.spark import conf
-from teacup.spark.cluster.executors import Executors, ExecutorWatch
-from teacup.spark.cluster.master import check_master
+from teacup.spark.cluster import Executors, ExecutorWatch, check_master
 from teacup.spark.errors import JvmEnded, MasterUnreachable, SessionRefused, StartFailed
 from teacup.spark.java import JAVA_OPTIONS, Jvm, archive_options, use_spark_home
 
@@ -204,9 +203,7 @@ def _in_thread(start: Callable[[], T]) -> T:
 
 def _properties(given: Mapping[str, str], rows_in_jvm: bool) -> dict[str, str]:
     """Returns all properties; also makes Spark use this process's interpreter."""
-    properties = conf.effective(
-        {k: v for k, v in given.items() if not (k == "master" and "spark.master" in given)}, rows_in_jvm=rows_in_jvm
-    )
+    properties = conf.effective({k: v for k, v in given.items() if not (k == "master" and "spark.master" in given)})
     properties[JAVA_OPTIONS] = _java_options(properties, rows_in_jvm)
     local = conf.is_local(properties["spark.master"])
     if local or not (os.environ.get("PYSPARK_PYTHON") or properties.get("spark.pyspark.python")):

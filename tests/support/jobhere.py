@@ -31,7 +31,7 @@ from deploy.kinds.job_kind import kind_of
 from deploy.watch.lines import Lines
 from deploy.watch.watched import watched
 from teacup.base.errors import ExitCode
-from teacup.spark.cluster.executors import Executors
+from teacup.spark.cluster import Executors
 from tests.support.waiting import wait_until
 
 if TYPE_CHECKING:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import subprocess
 import sys
 import urllib.error
@@ -71,15 +70,6 @@ def s3_server(folder: Path) -> Iterator[S3]:
     finally:
         kill_session(server.pid)
         server.wait()
-
-
-def s3_driver(folder: Path) -> Path:
-    """The folder with Spark's driver, as the commands of the page `docs/cluster.md` fetch it: 660 MB, by Maven."""
-    (commands,) = re.findall(r"^```sh\n((?:(?!^```).)*hadoop-aws.*?)^```$", PAGE, re.DOTALL | re.MULTILINE)
-    jars = folder / "s3a"
-    done = subprocess.run(["sh", "-ec", commands.replace("/opt/s3a", str(jars))], cwd=folder, capture_output=True)
-    assert done.returncode == 0, done.stdout.decode()
-    return jars
 
 
 def _listens(url: str) -> bool:

@@ -21,6 +21,7 @@ from joins.errors import SpecChanged
 from joins.explain import Candidate, MatchReason, Position, SideRecord
 from joins.outcome import Outcome
 from teacup.base.times import LATEST_MS
+from teacup.spark.errors import CheckpointInvalid
 
 MOST_LEFTS = 5
 """How many left records the answer to a right one explains in full."""
@@ -146,7 +147,7 @@ class RightAnswers:
         """Lookup join: notes how far `teacup unjoined` has come."""
         try:
             verdicts = load(self._of.job.checkpoint)
-        except SpecChanged as error:
+        except (SpecChanged, CheckpointInvalid) as error:
             notes.append(f"whether it is unjoined is not known: {error}")
             return
         position = None if verdicts is None else verdicts.positions.get(record.partition)

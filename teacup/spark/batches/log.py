@@ -1,12 +1,12 @@
-"""Spark's own record of which batches are planned and committed, on any file system that Spark reaches.
+"""The record of which batches are planned and committed, in files like those of Structured Streaming.
 
-    metadata     the id of the query, kept as long as its checkpoint
+    metadata     the id of the checkpoint
     offsets/N    the end of batch N, written before it runs
     commits/N    written once it is done
 
-The files are those of Structured Streaming, so a checkpoint can go on under either. They are written as a whole or not
-at all: by its classes, or on this machine by ours, because Hadoop's local file system runs `chmod` or `readlink` for
-each file, which takes longer than planning the batch. `teacup.spark.checkpoint` reads them without Spark.
+A file is there as a whole or not at all: an object store's put is like that, elsewhere it is written under another name
+and renamed. On this machine a plan is on the disk before its batch runs. Otherwise a power failure could take the plan
+of a batch that was delivered, and the next start would plan another one with the same number. `SparkLogs` reads them.
 """
 
 from __future__ import annotations
@@ -14,52 +14,48 @@ from __future__ import annotations
 import json
 import uuid
 from collections.abc import Mapping
-from pathlib import Path
+from contextlib import AbstractContextManager, nullcontext, suppress
 from typing import Any
 
-from pyspark.sql import SparkSession
-
 from teacup.base.fields import local_folder
-from teacup.base.files import sync, write
+from teacup.base.files import check, write
+from teacup.spark.checkpoint import COMMITS, METADATA, OFFSETS
+from teacup.spark.checkpoint_access import opened, reached
 from teacup.spark.errors import CheckpointInterrupted
 
-_STREAMING = "org.apache.spark.sql.execution.streaming"
 _VERSION, _COMMIT = "v1", '{"nextBatchWatermarkMs":0}'
-_METADATA = '{"batchWatermarkMs":0,"batchTimestampMs":0,"conf":{}}'
+_OF_PLAN = '{"batchWatermarkMs":0,"batchTimestampMs":0,"conf":{}}'
 """What Spark would note of a query without watermarks or changed settings."""
-
+_RENAMING = frozenset({"hdfs", "arrow_hdfs", "webhdfs"})
+"""File systems that show a file while it is written, and rename it atomically."""
 
 FORGETS_EVERY = 10
 
 
 class BatchLog:
-    """The record of one checkpoint, for its only writer."""
+    """The record of one checkpoint, for its only writer. Calls raise `CheckpointUnreachable`, `CheckpointRefused`.
 
-    def __init__(self, spark: SparkSession, checkpoint: str) -> None:
-        """Creates what is missing. Raises py4j's errors."""
-        self._folder = local_folder(checkpoint)
-        self._checkpoint, self._keeps = checkpoint, int(spark.conf.get("spark.sql.streaming.minBatchesToRetain"))  # type: ignore[arg-type]
-        jvm, session = spark.sparkContext._jvm, spark._jsparkSession
-        assert jvm is not None
-        self._jvm, streaming = jvm, jvm.org.apache.spark.sql.execution.streaming
-        # Each creates its folder, and so the checkpoint's.
-        self._offsets = streaming.checkpointing.OffsetSeqLog(session, f"{checkpoint}/offsets", False)
-        self._commits = streaming.checkpointing.CommitLog(session, f"{checkpoint}/commits", False)
-        path, hadoop = jvm.org.apache.hadoop.fs.Path(checkpoint, "metadata"), session.sessionState().newHadoopConf()
-        known = streaming.runtime.StreamMetadata
-        if known.read(path, hadoop).isEmpty():
-            known.write(known(str(uuid.uuid4())), path, hadoop)
-        self._made = streaming
-        if self._folder is not None:
-            for path in (self._folder / "metadata", self._folder):
-                sync(path)
+    What writes on this machine raises `OSError` instead, which says whether a disk is full.
+    """
+
+    def __init__(self, checkpoint: str, keeps: int) -> None:
+        """Creates what is missing. keeps: how many batches, at least. Raises `CheckpointDriverMissing`, too."""
+        self._checkpoint, self._keeps, self._folder = checkpoint, keeps, local_folder(checkpoint)
+        self._logs = opened(checkpoint)
+        with self._written():
+            if self._folder is not None:
+                for log in (OFFSETS, COMMITS):
+                    (self._folder / log).mkdir(parents=True, exist_ok=True)
+            if not self._logs.files.exists(self._path(METADATA)):
+                self._write(METADATA, json.dumps({"id": str(uuid.uuid4())}))
 
     def newest(self) -> tuple[int, bool]:
         """Returns the number of the newest planned batch, -1 if there is none, and whether it is committed.
 
         Raises `CheckpointInterrupted` if more than one is not.
         """
-        planned, committed = self._number(self._offsets), self._number(self._commits)
+        with reached(self._checkpoint):
+            planned, committed = ([-1, *found][-1] for found in (self._logs.planned(), self._logs.committed()))
         if committed not in (planned, planned - 1):
             raise CheckpointInterrupted(
                 f"{self._checkpoint}: batch {planned} is planned, and {committed} is the last one committed. Files of "
@@ -68,47 +64,57 @@ class BatchLog:
         return planned, committed == planned
 
     def end(self, number: int) -> dict[str, Any]:
-        """Returns the end of a planned batch; {} before the first."""
+        """Returns the end of a planned batch; {} before the first. Raises `CheckpointInterrupted`."""
         if number < 0:
             return {}
-        found = self._offsets.get(number)
-        if found.isEmpty():
-            raise CheckpointInterrupted(f"{self._checkpoint}: the plan of batch {number} is missing: restore it")
-        end = found.get().offsets().apply(0)
-        read: dict[str, Any] = {} if end.isEmpty() else json.loads(end.get().json())
+        try:
+            with reached(self._checkpoint, but=(FileNotFoundError, ValueError)):
+                (end,) = self._logs.ends(number)
+            read: dict[str, Any] = {} if end is None else json.loads(end)
+            check(read)
+        except (FileNotFoundError, ValueError) as error:
+            raise CheckpointInterrupted(
+                f"{self._checkpoint}: the plan of batch {number} is missing or damaged ({error}): restore it"
+            ) from error
         return read
 
     def plan(self, number: int, end: Mapping[str, Any]) -> None:
-        """Notes the end of a batch; on this machine's disk before this returns."""
-        text = json.dumps(end)
-        if self._folder is not None:
-            return self._write(self._folder / "offsets", number, _METADATA, text)
-        ends = self._jvm.PythonUtils.toSeq([self._made.runtime.SerializedOffset(text)])
-        self._add(self._offsets, number, self._made.checkpointing.OffsetSeq.fill(self._jvm.scala.Some(_METADATA), ends))
+        """Notes the end of a batch. Raises `CheckpointInterrupted` if another process has done that, too."""
+        self._add(OFFSETS, number, _OF_PLAN, json.dumps(end))
 
     def commit(self, number: int) -> None:
-        """Notes that a batch is done, and now and then forgets old ones: that lists all."""
-        if self._folder is not None:
-            self._write(self._folder / "commits", number, _COMMIT)
-        else:
-            self._add(self._commits, number, self._made.checkpointing.CommitMetadata(0))
+        """Notes that a batch is done, and now and then forgets old ones: that lists all.
+
+        Raises `CheckpointInterrupted` if another process has done that, too.
+        """
+        self._add(COMMITS, number, _COMMIT)
         if number % FORGETS_EVERY == 0:
-            for log in (self._offsets, self._commits):
-                log.purge(number - self._keeps + 1)
+            with self._written():
+                for log, known in ((OFFSETS, self._logs.planned()), (COMMITS, self._logs.committed())):
+                    for old in (one for one in known if one <= number - self._keeps):
+                        with suppress(FileNotFoundError):
+                            self._logs.files.rm_file(self._path(f"{log}/{old}"))
 
-    def _number(self, log: Any) -> int:
-        newest = log.getLatestBatchId()
-        return -1 if newest.isEmpty() else int(newest.get())
+    def _add(self, log: str, number: int, *lines: str) -> None:
+        with self._written():
+            taken = self._logs.files.exists(self._path(f"{log}/{number}"))
+            if not taken:
+                self._write(f"{log}/{number}", "\n".join((_VERSION, *lines)))
+        if taken:
+            raise CheckpointInterrupted(f"{self._checkpoint}: another process has written batch {number}")
 
-    def _write(self, folder: Path, number: int, *lines: str) -> None:
-        path = folder / str(number)
-        if path.exists():
-            raise self._taken(number)
-        write(path, "\n".join((_VERSION, *lines)).encode())
+    def _write(self, name: str, text: str) -> None:
+        if self._folder is not None:
+            write(self._folder / name, text.encode())
+            return
+        files, path = self._logs.files, self._path(name)
+        renames = not _RENAMING.isdisjoint([files.protocol] if isinstance(files.protocol, str) else files.protocol)
+        files.pipe_file(f"{path}.new" if renames else path, text.encode())
+        if renames:
+            files.mv(f"{path}.new", path)
 
-    def _add(self, log: Any, number: int, content: Any) -> None:
-        if not log.add(number, content):
-            raise self._taken(number)
+    def _path(self, name: str) -> str:
+        return f"{self._logs.root}/{name}"
 
-    def _taken(self, number: int) -> CheckpointInterrupted:
-        return CheckpointInterrupted(f"{self._checkpoint}: another process has written batch {number}")
+    def _written(self) -> AbstractContextManager[None]:
+        return reached(self._checkpoint) if self._folder is None else nullcontext()

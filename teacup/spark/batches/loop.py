@@ -4,7 +4,7 @@ Structured Streaming would ask a separate Python process where each batch ends, 
 tasks no preferred executor. For a small batch that is more work than the batch itself. Here a thread of the driver
 plans.
 
-    plan     the reader's next end is written to Spark's log (`teacup.spark.batches.log`)
+    plan     the reader's next end is written to the checkpoint (`teacup.spark.batches.log`)
     run      each executor gets the same work in every batch (`teacup.spark.batches.placement`)
     finish   runs the batch, and checks what its tasks reported
     commit   is noted only then; a batch that was planned and not committed runs again at the next start
@@ -28,6 +28,7 @@ from teacup.base.logs import of_job
 from teacup.spark.batches.jobs import BatchTasks, Report, Stream, batch_jobs_of
 from teacup.spark.batches.log import BatchLog
 from teacup.spark.batches.placement import ExecutorPlaces, Placement
+from teacup.spark.conf import PLANS_KEPT
 from teacup.spark.worker import BATCH
 
 Finish = Callable[[Callable[[], list[Report]], int, int], None]
@@ -56,11 +57,11 @@ class BatchLoop:
     ) -> None:
         """every_ms: from the beginning of a batch to that of the next, at least; None: ends once all is read.
 
-        Raises py4j's errors if Spark cannot write to the checkpoint.
+        Raises what `BatchLog` raises.
         """
         self._context, self._name, self._finish = spark.sparkContext, name, finish
         self._every_s = None if every_ms is None else every_ms / 1000
-        self._log = BatchLog(spark, checkpoint)
+        self._log = BatchLog(checkpoint, int(spark.conf.get(PLANS_KEPT) or ""))
         self._reader, self._exchange, self._jobs = stream.reader, stream.exchange, batch_jobs_of(spark, name, stream)
         executors = ExecutorPlaces(self._context).now
         self._work, self._parts = Placement(executors), Placement(executors)

@@ -15,7 +15,7 @@ from fsspec.implementations.memory import MemoryFileSystem
 
 from dedup.topic.source import Ranges, following
 from deploy.checkpoint.join_checkpoint import DEDUP, FEEDER, GENERATION, JOIN, MOVED, Checkpoint, look_into
-from deploy.errors import CheckpointDriverMissing, CheckpointInvalid, CheckpointOfAnother, CheckpointUnreachable
+from deploy.errors import CheckpointOfAnother
 from deploy.jobfile.job import JoinJob, Output
 from deploy.jobs.move import started
 from joins.batch.handover import Handover
@@ -26,6 +26,7 @@ from joins.spec import JoinSpec, Right, Side
 from teacup.base.errors import ExitCode
 from teacup.base.files import with_checksum
 from teacup.kafka.log.topic_log import Ends
+from teacup.spark.errors import CheckpointDriverMissing, CheckpointInvalid, CheckpointUnreachable
 from tests.support.making import changed
 
 SPEC = JoinSpec(name="j", left=Side(topic="clicks"), right=Right(topic="impressions", before_ms=1, after_ms=1))
@@ -164,7 +165,7 @@ def test_a_flipped_bit_of_a_file_of_ours_is_noticed(tmp_path: Path) -> None:
 
 def test_a_checkpoint_without_a_driver_says_what_to_install() -> None:
     """Receipts are compared with it."""
-    with pytest.raises(CheckpointDriverMissing, match=r"nosuch.*install the fsspec driver") as refused:
+    with pytest.raises(CheckpointDriverMissing, match=r"nosuch.*Install the fsspec driver") as refused:
         Checkpoint("nosuch://host/checkpoint")
 
     assert refused.value.exit_code is ExitCode.BAD_JOB_FILE
@@ -212,9 +213,3 @@ def test_a_look_finds_the_plan_or_after_which_checkpoint_a_new_one_goes_on(tmp_p
     assert planned == (batch_plan, None)
     with started(job, None) as spec:
         assert spec is job.spec
-
-
-def test_of_a_checkpoint_that_only_spark_can_read_nothing_is_known(caplog: pytest.LogCaptureFixture) -> None:
-    """The job starts; with exactly once it reads it again, and ends."""
-    assert look_into(job_on("nosuch://host/checkpoint")) == (None, None)
-    assert "`teacup move`" in caplog.text

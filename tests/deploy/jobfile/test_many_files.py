@@ -11,7 +11,7 @@ import yaml
 from dedup.identity import Identity
 from deploy.jobfile.job import DedupJob, MetricsAt
 from deploy.jobfile.load import job_files, load_files
-from deploy.jobfile.shared_process import Files, Running, WrongFile, decided, jobs_of, properties_of, wrong_of
+from deploy.jobfile.shared_process import Files, Running, WrongFile, decided, jobs_of, wrong_of
 from teacup.base.errors import SettingsInvalid
 
 JOB: dict[str, Any] = {
@@ -147,8 +147,8 @@ TYPO = WrongFile("a", ("typo: unknown key",))
         (
             names(a=job("a"), b=job("b", checkpoint="s3a://b/c")),
             names(a=job("a")),
-            "a",
-            {"b": "spark: the session would be another one; start the process again to change it"},
+            "ab",
+            {},
         ),
         (
             names(a=job("a"), b=job("b", json_log=True)),
@@ -169,7 +169,7 @@ def test_which_files_run_and_why_others_do_not(
     files: Files, running: dict[Path, DedupJob], runs: str, wrong: dict[str, str]
 ) -> None:
     """The first letter of a file stands for it."""
-    now = Running(running, properties_of([*running.values()]) if running else {})
+    now = Running(running, next(iter(running.values())).spark if running else {})
 
     found = decided(files, now)
 
@@ -194,6 +194,6 @@ def test_each_wrong_file_has_a_name_of_its_own(
     files: Files, running: dict[Path, DedupJob], expected: list[str]
 ) -> None:
     """Under which it is reported: one that runs on keeps its job's."""
-    now = Running(running, properties_of([*running.values()]) if running else {})
+    now = Running(running, next(iter(running.values())).spark if running else {})
 
     assert [wrong.name for wrong in wrong_of(decided(files, now)).values()] == expected

@@ -15,7 +15,7 @@ from teacup.base.errors import ExitCode
 from tests.deploy.jobs.filling import START_MS, fill
 from tests.deploy.jobs.processes import ready
 from tests.support.jobprocess import JobProcess, records
-from tests.support.s3_server import BUCKET, PAGE, s3_driver, s3_server
+from tests.support.s3_server import BUCKET, PAGE, s3_server
 from tests.support.standalone import Standalone
 from tests.support.waiting import wait_until
 
@@ -42,11 +42,9 @@ def test_jobs_share_a_cluster_and_survive_its_master_and_a_machine(
         given = yaml.safe_load(
             written("yaml", "spark.cores.max")
             .replace("spark://HOST:7077", cluster.url)
-            .replace("/opt/s3a", str(s3_driver(tmp_path)))
             .replace("s3a://BUCKET", f"s3a://{BUCKET}")
         )
-        of_a_test = {"spark.driver.host": "127.0.0.1", "spark.hadoop.fs.s3a.endpoint": s3.url}
-        of_a_test |= {"spark.hadoop.fs.s3a.path.style.access": "true", "spark.executorEnv.AWS_ENDPOINT_URL": s3.url}
+        of_a_test = {"spark.driver.host": "127.0.0.1", "spark.executorEnv.AWS_ENDPOINT_URL": s3.url}
         jobs, processes = [], []
         for name in ("clicks", "views"):
             (folder := tmp_path / name).mkdir()

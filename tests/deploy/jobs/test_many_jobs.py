@@ -14,7 +14,7 @@ import pytest
 
 from dedup.identity import Identity
 from deploy.jobfile.job import DedupJob
-from deploy.jobfile.shared_process import Files, Running, WrongFile, jobs_of, properties_of
+from deploy.jobfile.shared_process import Files, Running, WrongFile, jobs_of
 from deploy.jobs import job_share, many_jobs
 from deploy.jobs.job_share import JobShare, SharedSession
 from deploy.jobs.many_jobs import ManyJobs, NoBoard
@@ -34,7 +34,7 @@ class NoSpark:
 
     def __init__(self) -> None:
         self.gone, self.given_up, self.rests = False, False, 1.0
-        self.properties = properties_of([job("a")])
+        self.properties = job("a").spark
 
 
 class Shown(NoBoard):

@@ -17,7 +17,7 @@ from deploy.check.findings import Level
 from deploy.check.machine import of_cores
 from deploy.jobs.failures import SAID_AFTER_S, Starved
 from teacup.base.errors import ExitCode
-from teacup.spark.cluster.executors import Executors, Missing
+from teacup.spark.cluster import Executors, Missing
 from teacup.spark.errors import NoExecutor
 from tests.deploy.jobs.filling import START_MS, fill
 from tests.deploy.jobs.processes import ready

@@ -20,7 +20,7 @@ from deploy.watch.life.moment import JobState, Phase, WaitingFor
 from teacup.base.errors import ExitCode
 from teacup.base.now import Every
 from teacup.kafka.errors import KafkaUnavailable
-from teacup.spark.cluster.executors import Executors
+from teacup.spark.cluster import Executors
 from teacup.spark.planner_notes import BROKERS, PlannerNote
 
 

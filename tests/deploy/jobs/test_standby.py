@@ -28,7 +28,7 @@ from deploy.watch.life.moment import JobState
 from deploy.watch.listener import Quiet
 from teacup.base.errors import ExitCode
 from teacup.base.now import wall_ms
-from teacup.spark.cluster.executors import Executors
+from teacup.spark.cluster import Executors
 from teacup.spark.errors import NoExecutor
 from tests.support.waiting import wait_until
 

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from teacup.spark.conf import effective, local_cores, of_checkpoint, problems, with_attempts
+from teacup.spark.conf import effective, local_cores, problems, with_attempts
 from teacup.spark.errors import SessionRefused
 from teacup.spark.session import Session
 from tests.support.leftovers import of_session
@@ -47,34 +47,6 @@ def test_a_local_master_tries_tasks_again(given: str, master: str) -> None:
 )
 def test_a_local_master_has_so_many_cores(master: str, cores: int | None) -> None:
     assert local_cores(master, 16) == cores
-
-
-@pytest.mark.parametrize("checkpoint", ["/data/checkpoint", "checkpoint", "file:///data/checkpoint"])
-def test_a_checkpoint_on_this_machine_has_a_file_manager_that_runs_few_programs(checkpoint: str) -> None:
-    """The classes are Spark's and Hadoop's own; what the job file says comes first."""
-    ours = of_checkpoint(checkpoint)
-
-    assert [name.rpartition(".")[2] for name in ours.values()] == [
-        "FileSystemBasedCheckpointFileManager",
-        "RawLocalFileSystem",
-    ]
-    for name in ours:
-        assert effective({**ours, name: "users"})[name] == "users"
-
-
-def test_only_where_no_rows_pass_through_it_the_jvm_generates_no_code() -> None:
-    """The user's expressions run over millions of rows."""
-    name = "spark.sql.codegen.wholeStage"
-
-    assert effective({}, rows_in_jvm=False)[name] == "false"
-    assert name not in effective({})
-    assert effective({name: "true"}, rows_in_jvm=False)[name] == "true"
-
-
-@pytest.mark.parametrize("checkpoint", ["hdfs:///checkpoint", "s3a://bucket/checkpoint"])
-def test_elsewhere_spark_chooses_the_file_manager(checkpoint: str) -> None:
-    """There a rename may be atomic in one of them only."""
-    assert of_checkpoint(checkpoint) == {}
 
 
 def test_the_users_properties_go_over_ours() -> None:

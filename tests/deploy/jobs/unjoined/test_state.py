@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 
 from deploy.checkpoint.verdicts import load, save
-from joins.errors import SpecChanged
 from joins.lookup.unjoined.expired import Verdicts
+from teacup.spark.errors import CheckpointInvalid
 
 STATE = Verdicts("g", "j", {"right": "id"}, 0, {0: 30}, {0: 1}, ())
 
@@ -29,5 +29,5 @@ def test_a_flipped_bit_ends_the_run(tmp_path: Path) -> None:
 
     for at in range(len(whole)):
         path.write_bytes(whole[:at] + bytes([whole[at] ^ 1]) + whole[at + 1 :])
-        with pytest.raises(SpecChanged, match=r"verdicts\.json.*`unjoined`"):
+        with pytest.raises(CheckpointInvalid, match=r"verdicts\.json.*`unjoined`"):
             load(str(tmp_path))

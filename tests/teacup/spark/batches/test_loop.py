@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib
 import json
 import math
 import os
@@ -10,10 +11,11 @@ import time
 from collections import Counter
 from collections.abc import Callable, Hashable, Iterable, Iterator, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
 import pyarrow as pa
 import pytest
+from fsspec.implementations.memory import MemoryFileSystem
 from hypothesis import given
 from hypothesis import strategies as st
 from pyspark import cloudpickle
@@ -25,7 +27,7 @@ from teacup.spark.batches.log import FORGETS_EVERY, BatchLog
 from teacup.spark.batches.loop import BatchLoop
 from teacup.spark.batches.placement import grouped, placed
 from teacup.spark.checkpoint import SparkLogs
-from teacup.spark.errors import CheckpointInterrupted
+from teacup.spark.errors import CheckpointInterrupted, CheckpointRefused, CheckpointUnreachable
 from teacup.spark.jvm_errors import crossed
 from teacup.spark.stream_reader import BatchWork, ReaderControl, StreamReader, pickled
 from tests.support.waiting import wait_until
@@ -267,9 +269,9 @@ def test_a_stop_does_not_wait_for_brokers_and_nothing_begins_after_it(spark: Spa
     assert SparkLogs.at(str(tmp_path)).planned() == []
 
 
-def test_gaps_in_the_record_are_refused(spark: SparkSession, tmp_path: Path) -> None:
+def test_gaps_in_the_record_are_refused(tmp_path: Path) -> None:
     """Two plans without their commits: what the first of them has done is not known."""
-    kept = BatchLog(spark, str(tmp_path))
+    kept = BatchLog(str(tmp_path), 100)
     kept.plan(0, {"at": 1})
     assert kept.newest() == (0, False)
     kept.plan(1, {"at": 2})
@@ -277,27 +279,93 @@ def test_gaps_in_the_record_are_refused(spark: SparkSession, tmp_path: Path) -> 
     with pytest.raises(CheckpointInterrupted, match="batch 1 is planned, and -1 is the last one committed"):
         kept.newest()
     with pytest.raises(CheckpointInterrupted, match="another process has written batch 1"):
-        BatchLog(spark, str(tmp_path)).plan(1, {"at": 3})
+        BatchLog(str(tmp_path), 100).plan(1, {"at": 3})
 
 
-def test_a_plan_is_on_the_disk_before_its_batch_runs(
-    spark: SparkSession, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.mark.parametrize("plan", ["", "v1\n{}", 'v1\n{}\n{"at":1', 'v1\n{}\n{"at": 2, "crc": "00000000"}', None])
+def test_a_plan_that_is_damaged_or_gone_is_not_taken_for_another(tmp_path: Path, plan: str | None) -> None:
+    """As after a power failure of a disk that does not keep its promise."""
+    kept = BatchLog(str(tmp_path), 100)
+    kept.plan(0, {"at": 1})
+    path = tmp_path / "offsets" / "0"
+    path.unlink() if plan is None else path.write_text(plan)
+
+    with pytest.raises(CheckpointInterrupted, match="the plan of batch 0 is missing or damaged"):
+        BatchLog(str(tmp_path), 100).end(0)
+
+
+def test_a_plan_is_on_the_disk_before_its_batch_runs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The file and the folders that lead to it. Whether the disk keeps its promise cannot be tested here."""
     synced, really = list[Path](), os.fsync
     monkeypatch.setattr(os, "fsync", lambda at: (synced.append(Path(f"/proc/self/fd/{at}").readlink()), really(at)))
-    kept = BatchLog(spark, str(tmp_path))
+    kept = BatchLog(str(tmp_path), 100)
     kept.plan(0, {"at": 1})
 
-    assert synced == [tmp_path / "metadata", tmp_path, tmp_path / "offsets" / "0.new", tmp_path / "offsets"]
+    assert synced == [tmp_path / "metadata.new", tmp_path, tmp_path / "offsets" / "0.new", tmp_path / "offsets"]
 
 
-def test_old_batches_are_forgotten(spark: SparkSession, tmp_path: Path) -> None:
-    """As many stay as Spark keeps, and few more."""
-    kept, keeps = BatchLog(spark, str(tmp_path)), int(spark.conf.get("spark.sql.streaming.minBatchesToRetain") or 0)
+class Renaming(MemoryFileSystem):
+    """A file system like HDFS: a file that is written can be seen before it is whole."""
+
+    protocol = "hdfs"
+    store: ClassVar[dict[str, Any]] = {}
+    pseudo_dirs: ClassVar[list[str]] = [""]
+    seen: ClassVar[list[str]] = []
+
+    def pipe_file(self, path: str, value: bytes, mode: str = "overwrite", **_: Any) -> None:
+        self.seen.append(path)
+        super().pipe_file(path, value, mode)
+
+
+@pytest.mark.parametrize("at", ["{tmp_path}", "memory://checkpoints/a", "hdfs://checkpoints/a"])
+def test_a_record_is_the_same_on_every_file_system(tmp_path: Path, at: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Only where a file that is written can be seen, it gets its name once it is whole."""
+    monkeypatch.setitem(importlib.import_module("fsspec.registry")._registry, "hdfs", Renaming)
+    checkpoint = at.format(tmp_path=tmp_path)
+    for number in range(3):
+        kept = BatchLog(checkpoint, 100)
+        assert kept.newest() == (number - 1, number != 1)
+        if number == 1:
+            kept.commit(0)
+        kept.plan(number, {"at": number})
+        if number:
+            kept.commit(number)
+    logs = SparkLogs.at(checkpoint)
+
+    assert logs.planned() == logs.committed() == [0, 1, 2]
+    assert [BatchLog(checkpoint, 100).end(number) for number in (-1, 0, 1, 2)] == [{}, *({"at": n} for n in range(3))]
+    with pytest.raises(CheckpointInterrupted, match="another process has written batch 2"):
+        kept.commit(2)
+    if at.startswith("hdfs"):
+        assert {name.rpartition(".")[2] for name in Renaming.seen} == {"new"}
+
+
+def test_a_store_that_does_not_answer_is_worth_another_start(monkeypatch: pytest.MonkeyPatch) -> None:
+    """And one that lets nobody write is not. `FileNotFoundError` is no answer about a file that is written."""
+    kept = BatchLog("memory://checkpoints/b", 100)
+
+    def refuse(error: Exception) -> Callable[..., None]:
+        def pipe_file(*_: Any, **__: Any) -> None:
+            raise error
+
+        return pipe_file
+
+    for error, kind in (
+        (ConnectionError("no route to host"), CheckpointUnreachable),
+        (PermissionError("Forbidden"), CheckpointRefused),
+    ):
+        monkeypatch.setattr(MemoryFileSystem, "pipe_file", refuse(error))
+        with pytest.raises(kind, match=str(error)):
+            kept.plan(0, {"at": 0})
+
+
+def test_old_batches_are_forgotten(tmp_path: Path) -> None:
+    """As many stay as are kept, and few more."""
+    keeps = 20
+    kept = BatchLog(str(tmp_path), keeps)
     for number in range(keeps + 13):
         kept.plan(number, {"at": number})
         kept.commit(number)
 
     assert keeps <= len(SparkLogs.at(str(tmp_path)).planned()) < keeps + FORGETS_EVERY
-    assert BatchLog(spark, str(tmp_path)).end(keeps + 12) == {"at": keeps + 12}
+    assert BatchLog(str(tmp_path), keeps).end(keeps + 12) == {"at": keeps + 12}

@@ -8,7 +8,7 @@ import pytest
 
 from deploy.broker.lifeline import free_port
 from teacup.base.errors import ExitCode
-from teacup.spark.cluster.master import addresses_of, check_master
+from teacup.spark.cluster import addresses_of, check_master
 from teacup.spark.errors import MasterUnreachable
 from teacup.spark.session import java_reason, start_failed
 

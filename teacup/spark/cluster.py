@@ -1,14 +1,18 @@
-"""Whether Spark has executors for a session's tasks, as a master that has none to give says so only in a log.
+"""What a session needs of a cluster: a master that accepts a connection, and executors.
 
-A Spark job waits for executors as long as it takes: when all cores are in use by another application, when there is no
-worker, or when the master was restarted and does not know this application, which never registers again. On a local
-master the driver is the executor. With dynamic allocation executors are missed only while tasks wait for one.
+**Master.** It is asked before its JVM tries to, with hundreds of lines in a minute.
 
-The figures come from the driver's own listeners, so asking for them waits for nothing.
+**Executors.** A Spark job waits for executors as long as it takes: when all cores are in use by another application,
+when there is no worker, or when the master was restarted and does not know this application, which never registers
+again. The master says so only in a log. On a local master the driver is the executor. With dynamic allocation executors
+are missed only while tasks wait for one. The figures come from the driver's own listeners, so asking for them waits for
+nothing.
 """
 
 from __future__ import annotations
 
+import re
+import socket
 import threading
 import time
 from collections.abc import Callable
@@ -17,12 +21,42 @@ from typing import TYPE_CHECKING
 
 from teacup.base.now import Every, wall_ms
 from teacup.spark.conf import is_local
+from teacup.spark.errors import MasterUnreachable
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
+CONNECTED_WITHIN_S = 5.0
+_ADDRESS = re.compile(r"(\[[0-9a-fA-F:]+\]|[^:,/\s]+):(\d+)")
+_BY_ADDRESS = ("spark://", "k8s://")
+
+Connect = Callable[[tuple[str, int], float], socket.socket]
 LOOK_EVERY_S = 1.0
 _DRIVER = 1  # the driver is listed among the executors
+
+
+def addresses_of(master: str) -> list[tuple[str, int]]:
+    """Returns host and port of each address of a master; nothing for `local[…]` and `yarn`."""
+    if not master.startswith(_BY_ADDRESS):
+        return []
+    return [(host.strip("[]"), int(port)) for host, port in _ADDRESS.findall(master)]
+
+
+def check_master(master: str, connect: Connect = socket.create_connection) -> None:
+    """Raises `MasterUnreachable` if no address of the master (standbys have others) accepts a connection."""
+    why = []
+    for address in addresses_of(master):
+        try:
+            connect(address, CONNECTED_WITHIN_S).close()
+        except OSError as error:
+            why.append(f"{address[0]}:{address[1]}: {error.strerror or error}")
+        else:
+            return
+    if why:
+        raise MasterUnreachable(
+            f"Spark's master {master} does not accept a connection ({'; '.join(why)}): start it, or correct "
+            "`spark.master`"
+        )
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,7 +22,7 @@ from teacup.spark.stream_reader import BatchWork, ReaderControl, StreamReader, p
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-log = logging.getLogger("teacup.spark.one_row")
+log = logging.getLogger("teacup.spark.batches.one_row")
 
 NAME = "one-row"
 WITHIN_S = 60
