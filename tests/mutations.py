@@ -197,10 +197,10 @@ MUTATIONS = (
     ),
     Mutation(
         "positions are renewed",
-        "deploy/jobs/committed_positions.py",
-        "self.commit(again=self._renewal.due())",
-        "self.commit()",
-        "tests/deploy/jobs/test_runner.py",
+        "teacup/kafka/log/groups.py",
+        ", pause_s)",
+        ")",
+        "tests/teacup/kafka/log/test_latest_offsets.py",
     ),
     Mutation(
         "a bucket that is added says which batch is its first",

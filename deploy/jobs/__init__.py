@@ -8,8 +8,7 @@ The loop, from the first moment to the exit code:
     host.py        what a job has of its process, and its Spark session
     runner.py      the loop
     standby.py     `teacup run --standby`: a process waits, warm, for its turn
-    committed_positions.py  positions for lag tools, also while nothing is read
-    failures.py    what tasks report, missing executors, an exit code for what failed
+        failures.py    what tasks report, missing executors, an exit code for what failed
 
 The kinds, each with the report of its batches:
 

@@ -22,12 +22,13 @@ from deploy.watch import measures
 from deploy.watch.concerns import Concern
 from deploy.watch.measures import Effort, Measured
 from deploy.watch.timeliness import AND_COLLECTOR, out_of_order
-from joins.lookup.feed.source import FeedReader, commit_fed
+from joins.lookup.feed.source import FeedReader, group_offsets
 from joins.lookup.feed.spec import Fed
 from joins.lookup.feed.stage import FeedSummary
 from joins.read.deserialize import wait_for_registry
 from joins.spec import Side
 from teacup.base.times import iso, shown_ms
+from teacup.kafka.log.groups import Commit
 from teacup.kafka.log.topic_log import Ends
 from teacup.spark.stream_reader import ReaderControl
 
@@ -92,7 +93,7 @@ class FeederJobKind(JobKind):
     def stream(self, spark: SparkSession, stopping: Callable[[], bool]) -> Stream:
         from teacup.spark.batches.jobs import Stream
 
-        return Stream(FeedReader(self._spec, ReaderControl(stopping=stopping, commit_group=self.name)))
+        return Stream(FeedReader(self._spec, ReaderControl(stopping=stopping)))
 
     def report(self, summaries: Sequence[FeedSummary], seconds: float, at_ms: int) -> FeedReport:
         return gathered(self._spec.right, summaries, seconds, at_ms)
@@ -112,8 +113,8 @@ class FeederJobKind(JobKind):
         next_ms = samples.first_unread(self._spec, self._spec.right, read, right, now_ms)
         return of_feeder(fed, right, next_ms, now_ms)
 
-    def commit(self, end: Mapping[str, Any]) -> None:
-        commit_fed(self._spec, self.name, Fed.from_json(end))
+    def group_offsets(self, end: Mapping[str, Any]) -> Commit:
+        return group_offsets(self._spec, Fed.from_json(end))
 
 
 @dataclass(frozen=True, slots=True)

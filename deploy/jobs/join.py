@@ -44,7 +44,7 @@ from joins.batch.state import BatchPlan
 from joins.errors import NO_RETRY_HELPS, JoinError, SpecChanged, SpecError
 from joins.items import ITEM_SCHEMA, Batches, item_rows, items_in
 from joins.plan.readable import EndOffsets
-from joins.plan.reader import JoinControl, commit_positions, positions_of
+from joins.plan.reader import JoinControl, positions_of
 from joins.plan.start.copartition import with_path
 from joins.read.deserialize import wait_for_registry
 from joins.read.facts_files import keep_facts, known_facts, own_folder
@@ -54,6 +54,7 @@ from joins.streaming import LOOKUP, job_stream, join_kind_of
 from joins.window.backup import forget_other_copies
 from teacup.kafka.errors import KafkaIOError
 from teacup.kafka.headers import ID
+from teacup.kafka.log.groups import JOB_NOTE, Commit
 from teacup.kafka.log.topic_log import Ends
 from teacup.spark.analysis import analyse_quietly
 from teacup.spark.conf import local_cores, master_of
@@ -222,7 +223,6 @@ class JoinJobKind(JobKind):
         analyse_quietly()
         control = JoinControl(
             stopping=stopping,
-            commit_group=self.name,
             generation=self._generation,
             windows=self._job.window_folder,
             facts=self._job.facts_folder,
@@ -259,8 +259,8 @@ class JoinJobKind(JobKind):
         next_ms = samples.first_unread(spec, spec.left, left_read, end_offsets.left, now_ms)
         return of_join(spec, done, facts, end_offsets, next_ms)
 
-    def commit(self, end: Mapping[str, Any]) -> None:
-        commit_positions(self._job.spec, self.name, BatchPlan.from_json(end), self._job.facts_folders)
+    def group_offsets(self, end: Mapping[str, Any]) -> Commit:
+        return self.positions(end), JOB_NOTE
 
 
 def _fields_of(side: Side) -> dict[str, str]:

@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
@@ -32,12 +32,11 @@ from deploy.check.machine import written_folders
 from deploy.check.uses import Named
 from deploy.checkpoint.lock import checkpoint_lock
 from deploy.checkpoint.run_record import Recording, RunRecord, recorded
-from deploy.jobs.committed_positions import CommittedPositions
 from deploy.jobs.failures import Starved, failed, reported
 from deploy.jobs.host import Alone, Host, SparkOfJob
 from deploy.jobs.stopping import StopRequest
 from deploy.kinds.job_kind import JobKind
-from deploy.watch.backlog import Backlog
+from deploy.watch.backlog import Backlog, Positions
 from deploy.watch.failed_attempts import FailedAttempts
 from deploy.watch.life.moment import JobState, Phase, WaitingFor
 from deploy.watch.listener import About, Listener, Listeners
@@ -46,6 +45,7 @@ from teacup.base.logs import job_here
 from teacup.base.now import Every, wall_ms
 from teacup.base.process import use_arrow_without_pandas
 from teacup.base.version import installed
+from teacup.kafka.log.groups import GroupOffsets, LatestOffsets
 from teacup.spark.checkpoint_access import check_access
 from teacup.spark.cluster import Executors
 from teacup.spark.errors import NoExecutor
@@ -60,7 +60,7 @@ log = logging.getLogger("teacup")
 POLL_S = 0.5
 LEFT_WITHIN_S = 5.0
 """How long a stopped run may take to find out what is left."""
-POSITIONS_EVERY_S = 1.0
+FAILURES_EVERY_S = 1.0
 
 
 Check = Callable[[], None]
@@ -268,27 +268,31 @@ class _RunOfJob:
                 listener.batch(report)
             check()
 
-        positions = CommittedPositions(kind, lambda: loop.newest)
+        def committed(end: Mapping[str, Any]) -> None:
+            offsets.put(lambda: kind.group_offsets(end))
+
+        def positions() -> Positions:
+            return kind.positions(loop.newest) if loop.newest else {}
+
+        offsets = LatestOffsets(lambda: GroupOffsets(kind.name, kind.kafka))
         reads = list(dict.fromkeys(named.topic for named in kind.topics() if not named.written))
-        backlog = Backlog(reads, positions.newest, kind.kafka, host.rests)
+        backlog = Backlog(reads, positions, kind.kafka, host.rests)
         stream = kind.stream(session.spark, lambda: stop.asked)
         reader = stream.reader
-        loop = started(kind, stream, session, finish)
+        loop = started(kind, stream, session, finish, committed)
         stop.at_once(loop.stop)
         attempts = FailedAttempts(session.spark.sparkContext, loop.group)
         if listener.watches:
             backlog.start()
         starved = self._starved(session)
-        asked, look = False, Every(POSITIONS_EVERY_S * host.rests)
+        asked, look = False, Every(FAILURES_EVERY_S * host.rests)
         host.supervisor.ready()
         try:
             while not loop.awaitTermination(POLL_S * (1 if stop.asked else host.rests)):
                 host.supervisor.alive(stops=stop.asked)
                 check()
-                state, due = now(), look.due()
-                if due and not (stop.asked or state.unreachable):  # a commit would wait for an answer
-                    positions.commit_when_idle()
-                listener.moment(replace(state, failures=attempts.look() if due else ()))
+                state = now()
+                listener.moment(replace(state, failures=attempts.look() if look.due() else ()))
                 if asked and loop.in_progress:
                     backlog.start()  # unless it has: it finds out whether brokers answer
                     if state.stuck:
@@ -303,10 +307,9 @@ class _RunOfJob:
             with suppress(Py4JError, OSError):  # Spark or its JVM may have ended
                 loop.stop()
             backlog.close()
-            if not backlog.unreachable:
-                positions.commit()
+            offsets.close(wait=not backlog.unreachable)
         if stop.asked and kind.common.trigger_ms is None and not reader.all_read:
-            left = Backlog(reads, positions.last, kind.kafka).look_once(LEFT_WITHIN_S)
+            left = Backlog(reads, positions, kind.kafka).look_once(LEFT_WITHIN_S)
             listener.moment(replace(now(), lag=left))
         return reader.all_read
 
@@ -316,8 +319,13 @@ def started(
     stream: Stream,
     session: SparkOfJob,
     finish: Callable[[Callable[[], list[Any]]], None],
+    committed: Callable[[Mapping[str, Any]], None],
 ) -> BatchLoop:
-    """Starts the batches of a job; `finish` gets what runs one and returns its summaries, before it is committed."""
+    """Starts the batches of a job.
+
+    finish      gets what runs a batch and returns its summaries, before it is committed
+    committed   gets where it ends, afterwards
+    """
     from teacup.spark.batches.jobs import Report
     from teacup.spark.batches.loop import BatchLoop
 
@@ -325,9 +333,8 @@ def started(
         finish(lambda: reported(run(), tasks, kind.summary))
 
     common = kind.common
-    return BatchLoop(session.spark, kind.name, common.checkpoint, stream, finish_batch, common.trigger_ms).start(
-        job_here()
-    )
+    loop = BatchLoop(session.spark, kind.name, common.checkpoint, stream, finish_batch, common.trigger_ms, committed)
+    return loop.start(job_here())
 
 
 def state_of(phase: Phase, backlog: Backlog, note: PlannerNote, executors: Executors) -> JobState:

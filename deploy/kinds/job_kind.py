@@ -16,6 +16,7 @@ from deploy.watch.backlog import Positions
 from deploy.watch.listener import Report
 from deploy.watch.measures import Measured
 from teacup.kafka.log.admin import wait_for_brokers
+from teacup.kafka.log.groups import Commit
 from teacup.kafka.log.topic_log import Ends
 
 if TYPE_CHECKING:
@@ -111,8 +112,9 @@ class JobKind(ABC):
         """
         return EventTimeLag()
 
-    def commit(self, end: Mapping[str, Any]) -> None:  # noqa: B027 - optional
-        """Commits the positions of a batch to the job's consumer group. Optional hook."""
+    def group_offsets(self, end: Mapping[str, Any]) -> Commit:
+        """Returns what a batch commits to the job's consumer group. Optional hook."""
+        return {}, ""
 
 
 def kind_of(job: CommonJob, *, take_over: bool = False, accept_sample: bool = False, standby: bool = False) -> JobKind:

@@ -43,7 +43,7 @@ from joins.spec import JoinSpec, Side
 from teacup.base.logs import mention
 from teacup.kafka.errors import OffsetOutOfRange
 from teacup.kafka.log.broker_log import BrokerLog
-from teacup.kafka.log.groups import JOB_NOTE, GroupOffsets, LatestOffsets, Spot
+from teacup.kafka.log.groups import Spot
 from teacup.kafka.log.topic_log import TopicLog
 from teacup.spark.stream_reader import BatchWork, ReaderControl, StreamReader
 
@@ -89,7 +89,6 @@ class JoinReader(StreamReader):
         self._spec, self._generation, self._facts_folders = spec, control.generation, control.facts_folders
         self._shares, self._until = control.share_tasks, control.until
         self._clock = PlanClock(spec.name, control.anchor)
-        self._commits: LatestOffsets | None = None
         self._watch: StallTimer | None = None
         self._watch_set = 0
         self._held: NotReady | None = None
@@ -156,22 +155,6 @@ class JoinReader(StreamReader):
         tickets = [msgspec.json.encode(ticket).decode() for ticket in Ticket.all_of(batch_plan)]
         per_task = TICKETS_OF_TASK if self._shares and batch_plan.records < SMALL_BATCH else 1
         return BatchWork(tickets, range(len(tickets)), per_task)
-
-    def commit(self, end: dict[str, Any]) -> None:
-        """Publishes positions for lag tools. Nothing waits for this: the checkpoint is the source of truth."""
-        if self.control.commit_group is None or not end:
-            return
-        if self._commits is None:
-            self._commits = LatestOffsets(self.control.commit_group, self._spec.kafka)
-        batch_plan = BatchPlan.from_json(end)
-        facts = known_facts(self._spec.name, batch_plan, self._facts_folders)
-        self._commits.put(positions_of(self._spec, batch_plan, facts))
-
-    def stop(self) -> None:
-        super().stop()
-        if self._commits is not None:
-            self._commits.close()
-            self._commits = None
 
     def state_after(self, batch_plan: BatchPlan) -> BatchPlan:
         """Returns the state after a committed batch; cached while nothing new is planned."""
@@ -266,12 +249,6 @@ def positions_of(spec: JoinSpec, batch_plan: BatchPlan, facts: Mapping[int, Buck
                 at = partition_range.start if known is None else known.side(side)[p].end
                 spots[topic, p] = min(at, spots.get((topic, p), at))
     return spots
-
-
-def commit_positions(spec: JoinSpec, group: str, batch_plan: BatchPlan, folders: Iterable[Path | None]) -> None:
-    """Commits a batch's positions, by the facts in these folders, to a consumer group. Raises `KafkaIOError`."""
-    facts = known_facts(spec.name, batch_plan, folders)
-    GroupOffsets(group, spec.kafka).commit(positions_of(spec, batch_plan, facts), JOB_NOTE)
 
 
 def inside_the_clock(planned: Planned, logs: Mapping[str, TopicLog]) -> Planned:

@@ -63,13 +63,11 @@ class ReaderControl:
     stopping            whether nothing more is to be planned: this makes a clean stop possible. With it the reader
                         looks for seconds before it says that there is nothing to do; in the library at once
     unreachable_for_s   how long an unreachable broker, or a wrong clock, only holds the reader
-    commit_group        the consumer group for positions of committed batches, for readers that commit any; None: none
     anchor              a trusted reading of this machine's wall clock, with that of its monotonic clock
     """
 
     stopping: Callable[[], bool] | None = None
     unreachable_for_s: float = 300.0
-    commit_group: str | None = None
     anchor: tuple[int, int] = field(default_factory=lambda: read_clocks())
 
 
@@ -108,7 +106,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     all_read   under `availableNow`: whether the newest look found that all is read
 
-    Subclasses give `plan`, `work`, `disconnect`; and `commit`, `waits`, `holds_for_s` if they differ.
+    Subclasses give `plan`, `work`, `disconnect`; and `waits`, `holds_for_s` if they differ.
     """
 
     def __init__(self, name: str, control: ReaderControl, stage: bytes) -> None:
@@ -151,9 +149,6 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
     def held_by(self, error: Exception) -> str:
         """Returns the meaning of an error that only holds the reader, in a word."""
         return BROKERS if isinstance(error, KafkaUnavailable) else "other"
-
-    def commit(self, end: dict[str, Any]) -> None:
-        """Does nothing: the checkpoint is the source of truth."""
 
     def initialOffset(self) -> dict[str, Any]:
         return {}
@@ -341,9 +336,6 @@ class MadeWhenAsked(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch] | Iterator[tuple[Any, ...]]:
         return self._made.read(partition)
-
-    def commit(self, end: dict[str, Any]) -> None:
-        self._made.commit(end)
 
     def stop(self) -> None:
         if "_made" in self.__dict__:

@@ -35,6 +35,7 @@ from joins.spec import JoinSpec
 from teacup.base.process import use_arrow_without_pandas
 from teacup.spark.jvm_errors import summaries_in
 from teacup.spark.stream_reader import ReaderControl
+from tests.support.feeding import commit
 from tests.support.leftovers import kill_session_with_us
 
 PAUSE_S = 0.2
@@ -63,16 +64,16 @@ class FeedingOn:
     group: str
 
     def live(self, folder: Path) -> None:
-        reader = FeedReader(self.spec, ReaderControl(commit_group=self.group))
+        reader = FeedReader(self.spec, ReaderControl())
         at: dict[str, Any] = {}
         while True:
             end = json.loads(json.dumps(reader.latestOffset(at, ReadAllAvailable())))
             if end == at:
                 time.sleep(PAUSE_S)
-                reader.commit(at)
+                commit(self.spec, self.group, at)
                 continue
             patiently(partial(_fed, reader, at, end))
-            reader.commit(end)
+            commit(self.spec, self.group, end)
             at = end
 
 

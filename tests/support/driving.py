@@ -115,7 +115,6 @@ class Driven(Running):
         end = self._planned
         before = len(self.rows), len(self.summaries)
         self.take([*self._run(self._offset, end)])
-        self._reader.commit(end)
         self.batches.append(Batch(self._offset, end, self.rows[before[0] :]))
         self._offset, self._planned = end, None
         if self._facts is not None:

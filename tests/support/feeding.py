@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from contextlib import closing
 from dataclasses import dataclass, field
 from multiprocessing import get_context
 from multiprocessing.context import SpawnProcess
@@ -12,14 +13,22 @@ from typing import Any
 import polars as pl
 from pyspark.sql.streaming.datasource import ReadAllAvailable
 
-from joins.lookup.feed.source import FeedReader
-from joins.lookup.feed.spec import FeedSpec
+from joins.lookup.feed.source import FeedReader, group_offsets
+from joins.lookup.feed.spec import Fed, FeedSpec
 from joins.lookup.feed.stage import FeedSummary, feed_client
 from joins.lookup.right_items import from_items
+from teacup.kafka.log.groups import GroupOffsets
 from teacup.spark.jvm_errors import summaries_in
 from teacup.spark.stream_reader import ReaderControl
 
 Offset = dict[str, Any]
+
+
+def commit(spec: FeedSpec, group: str, end: Offset) -> None:
+    """Commit the positions of a batch, as the job does behind it."""
+    if end:
+        with closing(GroupOffsets(group, spec.kafka)) as offsets:
+            offsets.commit(*group_offsets(spec, Fed.from_json(end)))
 
 
 @dataclass
@@ -43,7 +52,7 @@ class Feeding:
 
     def feed(self) -> list[FeedSummary]:
         """Feed everything there is, as under `availableNow`; raises what ends the job."""
-        reader = FeedReader(self.spec, ReaderControl(commit_group=self.group or self.spec.name))
+        reader = FeedReader(self.spec, ReaderControl())
         reader.prepareForTriggerAvailableNow()
         found: list[FeedSummary] = []
         try:
@@ -56,7 +65,7 @@ class Feeding:
                 ]
                 found += summaries_in(rows, FeedSummary)
                 self._log(end, None)
-                reader.commit(end)
+                commit(self.spec, self.group or self.spec.name, end)
         finally:
             reader.stop()
         return found

@@ -28,9 +28,8 @@ from joins.lookup.key_lookup import REFUSED, refused
 from joins.plan.clock_checks import PlanClock, look_at_clock
 from joins.plan.log_checks import LONGEST_DOWNTIME_MS, is_compacted, refuse_compaction
 from joins.read.side_log import side_log
-from teacup.kafka.errors import KafkaIOError
 from teacup.kafka.log.broker_log import BrokerLog
-from teacup.kafka.log.groups import GroupOffsets
+from teacup.kafka.log.groups import Commit
 from teacup.kafka.log.losses import epochs_of
 from teacup.kafka.log.time_search import TimeFound, block_size, left_behind, look_back
 from teacup.kafka.log.topic_log import Ends, TimeQuery, TopicLog
@@ -107,15 +106,6 @@ class FeedReader(StreamReader):
             for p, span in spans.items()
         ]
         return BatchWork([msgspec.json.encode(ticket).decode() for ticket in tickets], list(spans))
-
-    def commit(self, end: dict[str, Any]) -> None:
-        """Publishes positions for the collector. A failure is only logged, because the checkpoint is authoritative."""
-        if self.control.commit_group is None or not end:
-            return
-        try:
-            commit_fed(self._spec, self.control.commit_group, Fed.from_json(end))
-        except KafkaIOError as error:
-            log.warning("positions were not committed to group %r: %s", self.control.commit_group, error)
 
     def disconnect(self) -> None:
         for connection in (self._log, self._client):
@@ -274,14 +264,9 @@ def begin(spec: FeedSpec, generation: str, ends: Mapping[int, Ends], right: Topi
     )
 
 
-def commit_fed(spec: FeedSpec, group: str, fed: Fed) -> None:
-    """Commits a batch's positions and the store that they apply to, to a consumer group. Raises `KafkaIOError`."""
-    offsets = GroupOffsets(group, spec.kafka)
-    try:
-        positions = {(spec.right.topic, p): span.end for p, span in fed.spans.items()}
-        offsets.commit(positions, note_of_store(fed.store_generation))
-    finally:
-        offsets.close()
+def group_offsets(spec: FeedSpec, fed: Fed) -> Commit:
+    """Returns what the collector finds in the feeder's group: a batch's positions, and the store that they apply to."""
+    return {(spec.right.topic, p): span.end for p, span in fed.spans.items()}, note_of_store(fed.store_generation)
 
 
 def _retention(namespace: NamespaceBody) -> int:

@@ -17,11 +17,10 @@ from __future__ import annotations
 
 import logging
 import multiprocessing
-import queue
 import signal
 import threading
 import time
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from multiprocessing.connection import Connection
 from typing import Any, Protocol
 
@@ -62,46 +61,73 @@ _PASSING = (
 )
 ANSWERED_WITHIN_S = 10.0
 COMMIT_WITHIN_S = 10.0
+RENEWED_EVERY_S, TRIED_EVERY_S = 60.0, 10.0
 _FIRST_TRY_S = 1.0
 _STARTED_WITHIN_S = 20.0
 _PAUSE_S = 0.5
 
 
-class LatestOffsets:
-    """Commits the latest offsets in the background, with `JOB_NOTE`, for lag tools only; nothing may wait for them.
+Commit = tuple[Mapping[Spot, int], str]
+"""Offsets, and the note that each of them gets."""
 
-    After a failure the next commit reconnects, as librdkafka may never reconnect to a broker that was restarted.
+
+class LatestOffsets:
+    """Commits the latest offsets of a job in the background: nothing waits for it but `close`.
+
+    Until it has, lag tools show finished records as lag, and a lookup join's left waits for records that are stored. So
+    it tries again after a failure, with a new connection, as librdkafka may never reconnect to a broker that was
+    restarted. It also commits the same offsets each minute: Kafka forgets those of a group without members
+    `offsets.retention.minutes` (7 days) after the last commit, and others may delete or set them.
     """
 
-    def __init__(self, group: str, kafka: Mapping[str, str]) -> None:
-        self._group, self._kafka = group, dict(kafka)
-        self._latest: queue.SimpleQueue[Mapping[Spot, int] | None] = queue.SimpleQueue()
-        threading.Thread(target=self._commit_all, name=f"commits to {group}", daemon=True).start()
+    def __init__(self, group: Callable[[], GroupOffsets]) -> None:
+        """group: opens it."""
+        self._open, self._changed = group, threading.Condition()
+        self._latest: Callable[[], Commit] | None = None
+        self._closed = False
+        self._thread: threading.Thread | None = None
 
-    def put(self, offsets: Mapping[Spot, int]) -> None:
-        """Has these offsets committed; earlier ones not yet committed are discarded."""
-        self._latest.put(offsets)
+    def put(self, latest: Callable[[], Commit]) -> None:
+        """Has these offsets committed, in place of earlier ones that are not committed yet. latest: gives them."""
+        with self._changed:
+            self._latest = latest
+            self._changed.notify()
+        if self._thread is None:
+            self._thread = threading.Thread(target=self._commit_all, name="offsets", daemon=True)
+            self._thread.start()
 
-    def close(self) -> None:
-        """Commits nothing more, but for what is being committed."""
-        self._latest.put(None)
+    def close(self, *, wait: bool = True) -> None:
+        """Commits the latest offsets once more at most. wait: returns after that; else at once"""
+        with self._changed:
+            self._closed = True
+            self._changed.notify()
+        if wait and self._thread is not None:
+            self._thread.join()
 
     def _commit_all(self) -> None:
         group: GroupOffsets | None = None
+        tried: Callable[[], Commit] | None = None
         while True:
-            offsets = self._latest.get()
-            while not self._latest.empty() and offsets is not None:
-                offsets = self._latest.get()
-            if offsets is None:
-                if group is not None:
-                    group.close()
-                return
-            try:
-                group = group or GroupOffsets(self._group, self._kafka)
-                group.commit(offsets, JOB_NOTE)
-            except KafkaIOError as error:
-                log.warning("positions were not committed to group %r: %s", self._group, error)
-                group = None
+            with self._changed:
+                pause_s = RENEWED_EVERY_S if group is not None else TRIED_EVERY_S
+                self._changed.wait_for(lambda: self._closed or self._latest is not tried, pause_s)  # noqa: B023
+                latest, closed = self._latest, self._closed
+            if closed and latest is tried:
+                break
+            assert latest is not None
+            tried, group = latest, self._committed(group, latest)
+        if group is not None:
+            group.close()
+
+    def _committed(self, group: GroupOffsets | None, latest: Callable[[], Commit]) -> GroupOffsets | None:
+        """Returns the group, open; None after a failure."""
+        group = group or self._open()
+        try:
+            group.commit(*latest())
+        except KafkaIOError as error:
+            log.warning("positions were not committed to group %r: %s", group.group, error)
+            return None
+        return group
 
 
 class _HasGroup(Protocol):

@@ -54,12 +54,14 @@ class BatchLoop:
         stream: Stream,
         finish: Finish,
         every_ms: int | None,
+        committed: Callable[[Mapping[str, Any]], None] = lambda _: None,
     ) -> None:
-        """every_ms: from the beginning of a batch to that of the next, at least; None: ends once all is read.
+        """every_ms: from the beginning of a batch to that of the next, at least; None: ends once all is read;
+        committed: is told where each committed batch ends.
 
         Raises what `BatchLog` raises.
         """
-        self._context, self._name, self._finish = spark.sparkContext, name, finish
+        self._context, self._name, self._finish, self._committed = spark.sparkContext, name, finish, committed
         self._every_s = None if every_ms is None else every_ms / 1000
         self._log = BatchLog(checkpoint, int(spark.conf.get(PLANS_KEPT) or ""))
         self._reader, self._exchange, self._jobs = stream.reader, stream.exchange, batch_jobs_of(spark, name, stream)
@@ -150,7 +152,7 @@ class BatchLoop:
         self._log.commit(number)
         self.newest = end
         self.in_progress = False
-        self._reader.commit(end)
+        self._committed(end)
 
     def _tasks(self, end: dict[str, Any]) -> BatchTasks:
         behind = () if self._exchange is None else self._parts.tasks(self._exchange.parts(end))

@@ -2,95 +2,21 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
 from unittest.mock import Mock
 
 import pytest
 
 from deploy.checkpoint.run_record import RunRecord, last_run
 from deploy.jobs import runner
-from deploy.jobs.committed_positions import RENEW_POSITIONS_EVERY_S, CommittedPositions
 from deploy.jobs.runner import connect, state_of, with_lock
 from deploy.watch.backlog import Backlog
 from deploy.watch.life.moment import JobState, Phase, WaitingFor
 from teacup.base.errors import ExitCode
-from teacup.base.now import Every
-from teacup.kafka.errors import KafkaUnavailable
 from teacup.spark.cluster import Executors
 from teacup.spark.planner_notes import BROKERS, PlannerNote
-
-
-class Query:
-    """A job's batches; newest: where the newest committed one ends."""
-
-    def __init__(self, newest: Mapping[str, Any] | None = None) -> None:
-        self.newest: Mapping[str, Any] = newest or {}
-
-
-def positions(query: Query, commit: Callable[[Mapping[str, Any]], Any], renewal: Every | None = None) -> Any:
-    """Of a job whose commits go to `commit`."""
-    more = () if renewal is None else (renewal,)
-    return CommittedPositions(Mock(commit=commit), lambda: query.newest, *more)
-
-
-def test_positions_are_committed_only_when_nothing_follows_and_at_the_end() -> None:
-    """The next batch commits those of the one before."""
-    committed, query = list[Mapping[str, Any]](), Query()
-    of = positions(query, committed.append)
-    for number in range(3):
-        query.newest = {"number": number}
-        of.commit_when_idle()
-    assert committed == []
-
-    of.commit()
-
-    assert committed == [{"number": 2}]
-
-
-def test_a_commit_that_failed_is_tried_again() -> None:
-    """The broker was unreachable."""
-    commit = Mock(side_effect=[KafkaUnavailable("no answer"), None])
-    of = positions(Query({"number": 0}), commit)
-    for _ in range(5):
-        of.commit_when_idle()
-
-    assert commit.call_count == 2
-
-
-def test_positions_are_renewed_while_nothing_follows() -> None:
-    """Kafka forgets those of a group without members, and others may delete the group or set them."""
-    committed, now_s = list[Mapping[str, Any]](), 0.0
-    renewal = Every(RENEW_POSITIONS_EVERY_S, clock=lambda: now_s)
-    of = positions(Query({"number": 3}), committed.append, renewal)
-    for _ in range(10 * int(RENEW_POSITIONS_EVERY_S)):
-        of.commit_when_idle()
-        now_s += 1.0
-
-    assert committed == [{"number": 3}] * 10
-
-
-def test_canary_without_renewal_positions_are_committed_once() -> None:
-    """However long nothing follows."""
-    committed = list[Mapping[str, Any]]()
-    of = positions(Query({"number": 3}), committed.append, Every(math.inf, clock=lambda: 0.0))
-    for _ in range(1_000):
-        of.commit_when_idle()
-
-    assert committed == [{"number": 3}]
-
-
-def test_before_the_first_batch_there_is_nothing_to_commit() -> None:
-    """Nothing is committed yet."""
-    committed = list[Mapping[str, Any]]()
-    of = positions(Query(), committed.append)
-    of.commit()
-
-    assert committed == []
-    assert of.newest() == {}
 
 
 def test_who_listens_knows_that_no_broker_answers_until_one_does() -> None:

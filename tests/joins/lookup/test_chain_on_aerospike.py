@@ -33,7 +33,6 @@ class Looking:
         """Join everything that may go."""
         while (end := self._reader.latestOffset(self.at, ReadAllAvailable())) != self.at:
             self.run.take(self._stage(self._reader.work(end).items))
-            self._reader.commit(end)
             self.at = end
         self._reader.stop()
 

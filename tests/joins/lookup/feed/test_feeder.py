@@ -6,6 +6,7 @@ import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -25,7 +26,7 @@ from teacup.spark.batches.jobs import Stream
 from teacup.spark.batches.loop import BatchLoop
 from teacup.spark.jvm_errors import TaskEnded, summaries_in
 from teacup.spark.stream_reader import ReaderControl
-from tests.support.feeding import Feeding, stored
+from tests.support.feeding import Feeding, commit, stored
 from tests.support.jobprocess import records
 from tests.support.morepartitions import add_partitions
 from tests.support.provenance import right_of
@@ -66,8 +67,9 @@ def run(spark: Any, spec: FeedSpec, checkpoint: Path) -> list[FeedSummary]:
     def take(batch: Callable[[], list[Any]], tasks: int, number: int) -> None:
         found.extend(batch())
 
-    reader = FeedReader(spec, ReaderControl(commit_group=spec.name))
-    assert BatchLoop(spark, spec.name, str(checkpoint), Stream(reader), take, None).start().awaitTermination(240)
+    committed = partial(commit, spec, spec.name)
+    stream = Stream(FeedReader(spec, ReaderControl()))
+    assert BatchLoop(spark, spec.name, str(checkpoint), stream, take, None, committed).start().awaitTermination(240)
     return summaries_in(found, FeedSummary)
 
 

@@ -89,7 +89,7 @@ class Counting(StreamReader):
 
     def __init__(self, until: int) -> None:
         super().__init__("counting", ReaderControl(), stage())
-        self.until, self.committed, self.closed = until, list[int](), False
+        self.until, self.closed = until, False
 
     def plan(self, start: dict[str, Any]) -> dict[str, Any] | None:
         at = int(start.get("at", 0))
@@ -97,9 +97,6 @@ class Counting(StreamReader):
 
     def work(self, end: dict[str, Any]) -> BatchWork:
         return BatchWork([10 * end["at"] + part for part in range(3)], range(3), self.per_task)
-
-    def commit(self, end: dict[str, Any]) -> None:
-        self.committed.append(end["at"])
 
     def disconnect(self) -> None:
         self.closed = True
@@ -126,8 +123,9 @@ def loop(spark: SparkSession, folder: Path, reader: StreamReader, finish: Finish
 
 def test_it_reads_all_and_ends(spark: SparkSession, tmp_path: Path) -> None:
     """Each batch is planned, carried out, and committed; the next run has nothing to do, and keeps the query's id."""
-    reader, finished = Counting(3), Finished()
-    assert loop(spark, tmp_path, reader, finished, None).start().awaitTermination(60)
+    reader, finished, committed = Counting(3), Finished(), list[Any]()
+    batches = BatchLoop(spark, "counting", str(tmp_path), Stream(reader), finished, None, committed.append)
+    assert batches.start().awaitTermination(60)
     logs = SparkLogs.at(str(tmp_path))
     known = logs.query_id()
 
@@ -135,7 +133,7 @@ def test_it_reads_all_and_ends(spark: SparkSession, tmp_path: Path) -> None:
     assert loop(spark, tmp_path, Counting(3), again, None).start().awaitTermination(60)
 
     assert finished.batches == {n: [f"{n + 1}{part}" for part in range(3)] for n in range(3)}
-    assert reader.committed == [1, 2, 3]
+    assert [end["at"] for end in committed] == [1, 2, 3]
     assert reader.closed
     assert logs.planned() == logs.committed() == [0, 1, 2]
     assert [json.loads(logs.ends(n)[0] or "")["at"] for n in range(3)] == [1, 2, 3]
