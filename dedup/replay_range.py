@@ -49,7 +49,7 @@ class ReplayRange:
 
 
 def uncommitted_batch(planned: Iterable[int], committed: Iterable[int]) -> int | None:
-    """Returns the batch that is planned but not committed according to Spark's two logs; None if there is none."""
+    """Returns the batch that is planned but not committed, of the checkpoint's two lists; None if there is none."""
     last, done = max(planned, default=None), max(committed, default=-1)
     return last if last is not None and last > done else None
 

@@ -1,4 +1,4 @@
-"""A join that is planned and carried out in this process, without Spark: batch after batch, as Spark would do it.
+"""A join that is planned and carried out in this process, without Spark: batch after batch.
 
     next_end    the planner's next offset; the same one if there is nothing to do
     carry_out   the items of the batch between two offsets (`joins.items`); nothing is delivered
@@ -34,7 +34,7 @@ class DrivenJoin:
         self.reader: JoinReader = reader
 
     def next_end(self, start: Mapping[str, Any]) -> dict[str, Any]:
-        """Returns the offset of the next batch, as Spark would log it. Raises `JoinError`, `KafkaIOError`."""
+        """Returns the offset of the next batch, as it would be logged. Raises `JoinError`, `KafkaIOError`."""
         end = self.reader.latestOffset(dict(start), self.reader.getDefaultReadLimit())
         found: dict[str, Any] = json.loads(json.dumps(end))
         return found

@@ -17,7 +17,7 @@ rules in this order; the first that applies is its `MatchReason`:
     won, outdone     the policy's choice among all others (`joins.window.match`)
     deleted          of a table that changes: the choice is a delete, so there is no right record
 
-Spark keeps only the plans of the last batches. So the batch that read a record may be known only as a range
+A checkpoint keeps only the plans of the last batches. So the batch that read a record may be known only as a range
 (`BatchSpan`), and whether a right record was in the window may be unknown. Then the row decides, which names its right
 record:
 

@@ -1,8 +1,8 @@
 """The edge to Spark: what a task knows of a restart, and the deduplicator in a worker process.
 
 When the driver starts, it looks in the checkpoint for the batch that was planned and not committed, and puts its number
-(`ReplayRange`) into the stage that is sent to the tasks. A task gets its batch from Spark's local property
-`streaming.sql.batchId`, and its attempt from the `TaskContext`.
+(`ReplayRange`) into the stage that is sent to the tasks. A task gets its batch from the local property
+`streaming.sql.batchId`, which a job's loop sets as a query does, and its attempt from the `TaskContext`.
 
 A worker process keeps one deduplicator for each job and start of its driver. A newly forked worker has none, and
 creates it from what the task brings. The deduplicator waits until earlier writes are settled, loads, and logs what it

@@ -1,4 +1,4 @@
-"""Spark: a streaming data source of offset ranges of one topic, processed as they are read.
+"""Plans a deduplicator's batches: offset ranges of one topic, processed as they are read.
 
 offset      {"number", "topic", "id", "ranges": {partition: [start, end]}, "skipped", "epochs"}: what a batch reads, how
             many offsets were deleted before any batch read them, and the leader epochs when it was listed
@@ -7,7 +7,7 @@ read        on an executor: one range goes through the stage, which gives its su
 
 `teacup.spark.stream_reader` says what it shares with other readers, and how a new partition is read.
 
-A range is in Spark's log before it is read, so retention may overtake it, even in the middle. With `on_data_loss:
+A range is in the checkpoint before it is read, so retention may overtake it, even in the middle. With `on_data_loss:
 continue` the rest of it is read (`Remaining`). Nothing else depends on what a range holds, so it may give fewer records
 when it is read again.
 

@@ -1,4 +1,4 @@
-"""A join's checkpoint: the batches in Spark's logs, and three files of our own beside them, JSON with a checksum.
+"""A join's checkpoint: the record of batches, and three files of our own beside them, JSON with a checksum.
 
 teacup.generation  the generation of a checkpoint without any batch: receipts carry it before the first batch is
                    planned, so that a start that dies in between is continued
@@ -117,12 +117,12 @@ class Checkpoint:
         return BatchPlan.from_json(end) if end else None
 
     def batches(self) -> list[int]:
-        """Returns the batches whose plans Spark keeps, ascending, as Spark numbers them."""
+        """Returns the numbers of the batches whose plans are kept, ascending."""
         with reached(self._location):
             return self._logs.planned()
 
     def plan_of(self, batch: int) -> BatchPlan | None:
-        """Returns the plan of a batch; None if Spark has removed it meanwhile, or nothing was planned."""
+        """Returns the plan of a batch; None if the job has removed it meanwhile, or nothing was planned."""
         try:
             data = self._end(batch)
         except CheckpointUnreachable as error:
@@ -132,7 +132,7 @@ class Checkpoint:
         return self._plan(data)
 
     def committed_plans(self) -> list[BatchPlan]:
-        """Returns the plans of the batches that were carried out, in order, as far as Spark still has them.
+        """Returns the plans of the batches that were carried out, in order, as far as they are kept.
 
         A running job removes the oldest ones.
         """

@@ -2,7 +2,7 @@
 
 In a local folder, a running job holds a lock on the file `teacup.lock`, which names the process and its machine. The
 kernel releases it with the process, even after `kill -9`, so nothing has to be cleaned up. A checkpoint on remote
-storage has no lock: there two processes race, until one of them finds a batch in Spark's logs that it did not write,
+storage has no lock: there two processes race, until one of them finds a batch in the record that it did not write,
 and ends.
 
     exactly once     rows are safe: the later attempt at a batch fences the earlier one's producer and reads its

@@ -1,7 +1,7 @@
 """With `on_data_loss: continue`, plans a batch again that can no longer be read.
 
-Retention may delete a batch's records while the job is down. Its plan is in Spark's log, so Spark runs it again at each
-start, and it fails each time. If the plan is removed, the next one goes on after the batch before, skips what is gone,
+Retention may delete a batch's records while the job is down. Its plan is in the checkpoint, so each start runs it
+again, and it fails each time. If the plan is removed, the next one goes on after the batch before, skips what is gone,
 and counts it.
 
 join        if nothing of it is in the output; otherwise it stays, as receipts could not tell it from another batch of

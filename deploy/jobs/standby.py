@@ -14,10 +14,10 @@ with its own exit code, but no row is lost, written twice, or wrong.
 
 What an earlier process may still write into the checkpoint when it comes back, and why that is harmless:
 
-plans (`offsets/N`)     Spark writes a number once. The second writer ends: the earlier process, or the new one, which
-                        is started again and carries out the plan that is there. If both pass Spark's check at the same
-                        moment, the file holds one plan, and the output perhaps rows of the other: the receipts'
-                        digests differ, and the next start ends with `BatchDiffers` before it writes anything
+plans (`offsets/N`)     a number is written once (`BatchLog`). The second writer ends: the earlier process, or the new
+                        one, which is started again and carries out the plan that is there. If both pass that check at
+                        the same moment, the file holds one plan, and the output perhaps rows of the other: digests of
+                        receipts differ, and the next start ends with `BatchDiffers` before it writes anything
 commits (`commits/N`)   written only when all summaries of batch N have arrived: its rows are in the output, whoever
                         writes the file
 facts, slices, copies   are named by the digest of their batch or by the ranges that they hold, and replaced whole

@@ -6,7 +6,8 @@ first signal     a clean stop: nothing more is planned, the batch in progress is
 second signal    stops at once: the batch in progress runs again at the next start. If there is nothing to stop, as in
                  the first seconds, the main thread is interrupted
 SIGHUP           when a terminal hangs up: a clean stop, and further output is discarded. Without a terminal it never
-                 ends a job: several jobs read their files again, a single one logs a line. With `nohup` it does nothing
+                 ends a job: a process with many jobs reads their files again, one with a single job only logs a line.
+                 With `nohup` it does nothing
 
 A terminal, `timeout` and service managers signal a process and its group, so one request arrives several times: signals
 within a second of the first count as the same one. Standard library only, so that handlers are in place before anything

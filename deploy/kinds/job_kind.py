@@ -100,14 +100,14 @@ class JobKind(ABC):
 
     @abstractmethod
     def positions(self, end: Mapping[str, Any]) -> Positions:
-        """Returns how far a batch has read. end: the batch's offset in Spark's log."""
+        """Returns how far a batch has read. end: as in the checkpoint."""
 
     def event_time_lag(
         self, end: Mapping[str, Any], ends: Mapping[str, Mapping[int, Ends]], now_ms: int
     ) -> EventTimeLag:
         """Returns how far a batch got in event time, and what holds the job. Optional hook.
 
-        end    the batch's offset in Spark's log
+        end    of a batch, as in the checkpoint
         ends   where the topics end now
         """
         return EventTimeLag()

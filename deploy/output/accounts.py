@@ -104,7 +104,7 @@ class Accounts:
 
 
 def check_whole(parts: Sequence[int], expected: int, what: str) -> None:
-    """Checks that each part of a batch has reported exactly once, before Spark commits. Raises `AccountsDiffer`."""
+    """Checks that each part of a batch has reported exactly once, before it is committed. Raises `AccountsDiffer`."""
     if len(set(parts)) != len(parts) or len(parts) != expected:
         raise AccountsDiffer(
             f"summaries came from {what} {sorted(parts)}, and {expected} were expected: rows may be missing, and the "

@@ -116,7 +116,7 @@ class Listener(Protocol):
         """Takes the news about concerns. Called right before each `moment`, `batch` and `ended`."""
 
     def batch(self, report: Report) -> None:
-        """Takes the report of a completed batch, which Spark commits next."""
+        """Takes the report of a completed batch, which is committed next."""
 
     def ended(self, code: ExitCode) -> None:
         """Takes how the run has ended. Called once, last."""
@@ -149,7 +149,7 @@ class Listeners:
 
     def __init__(self, *listeners: Listener) -> None:
         self._listeners, self._failed = listeners, set[int]()
-        self._one_at_a_time = threading.RLock()  # batches come from one of Spark's threads
+        self._one_at_a_time = threading.RLock()  # batches come from the loop's thread
 
     @property
     def watches(self) -> bool:

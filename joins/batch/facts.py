@@ -16,8 +16,8 @@ Neighbours are merged only if the merged numbers still separate the records that
 still say what they could be joined with. A window that is read again therefore holds exactly the records that it first
 held, with the same ones marked.
 
-A left partition with late records in every batch has one segment per batch, so each offset that Spark logs would be
-larger than the last. Beyond `MOST_SEGMENTS` these segments are merged too. Then, if marks are lost and recomputed, a
+A left partition with late records in every batch has one segment per batch, so each plan would be larger
+than the last. Beyond `MOST_SEGMENTS` these segments are merged too. Then, if marks are lost and recomputed, a
 right record that was joined only with a late left record may count as unjoined, or another one as joined. No row of a
 left record changes.
 """

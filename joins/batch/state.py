@@ -1,4 +1,4 @@
-"""The batch plan as data: what is in Spark's offset log, one per batch. Plain values and their JSON. Pure.
+"""The batch plan as data: what is in the checkpoint, one per batch. Plain values and their JSON. Pure.
 
     BatchPlan             generation, number, when the ends were listed, its join, the topics' ids, its buckets
       Bucket              the ranges of its left and right partitions, the watermark and the expiry before the batch
@@ -160,7 +160,7 @@ def rebuild_from(right: Right, expiry_ms: int) -> tuple[int, int]:
 
 @dataclass(frozen=True, slots=True)
 class BatchPlan:
-    """One batch, as it is in Spark's offset log. Carrying it out again gives the same rows.
+    """One batch, as it is in the checkpoint. Carrying it out again gives the same rows.
 
     generation   new with every checkpoint, as batch numbers repeat
     skew_ms      how far ahead of `listed_ms` a record's time may lie before it counts as from the future

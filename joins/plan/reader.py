@@ -1,13 +1,11 @@
-"""The Spark reader of a join, whichever join kind: its offsets are batch plans, its partitions tickets.
+"""Plans a join's batches, whichever join kind.
 
-    latestOffset   the next batch plan after `start`; `start` itself when there is nothing to do. What left waits for is
-                   logged once it lasts longer than usual (`joins.plan.wait_reasons`)
-    tasks          one ticket per bucket. A small batch is one Spark task: handing a task to a worker costs more than
-                   joining a few hundred records, and a worker that has all buckets keeps their windows, consumers and
-                   producers at hand
-    commit         the positions of a committed batch go to a consumer group, for lag tools
+    plan   the next batch plan after `start`. What left waits for is logged once it lasts longer than usual
+           (`joins.plan.wait_reasons`)
+    work   one ticket per bucket. A small batch is one Spark task: handing a task to a worker costs more than joining a
+           few hundred records, and a worker that has all buckets keeps their windows, consumers and producers
 
-A batch plan is the offset that Spark logs, so the checkpoint holds everything: positions, partition watermarks, the
+A batch's end is its plan, so the checkpoint holds everything: positions, partition watermarks, the
 window's low ends, and the join that they belong to. Plan and facts of a committed batch give the state that the next
 plan starts from (`state_after`), and how far was read (`positions_of`).
 """
@@ -81,7 +79,7 @@ class JoinControl(ReaderControl):
 
 
 class JoinReader(StreamReader):
-    """Plans the batches of a join for Spark. A join kind gives `next_plan` and `disconnect`."""
+    """Plans the batches of a join. A join kind gives `next_plan` and `disconnect`."""
 
     def __init__(self, spec: JoinSpec, control: JoinControl, stage: bytes = b"") -> None:
         """stage: turns tickets (JSON texts) into rows, pickled (`teacup.spark.stream_reader.pickled`)."""

@@ -1,4 +1,4 @@
-"""The in-memory join as a streaming data source that emits tickets, not records (`joins.plan.reader`).
+"""Plans the in-memory join's batches from both topics. The library also offers it to Spark, as a source of tickets.
 
 While the join is whole batches behind, the next batch is planned while the current one runs, from the facts that the
 current one is expected to find (`PrefetchedPlan`). Ranges are only estimates, so they then apply to the real state.

@@ -114,7 +114,7 @@ def crossing_rows(stage: Callable[P, Iterable[T]]) -> Callable[P, Iterator[T]]:
 
 
 def crossed(text: str) -> Failure | None:
-    """Returns the most severe error of ours in the text of Spark's, the last of equal ones. None if there is none."""
+    """Returns the most severe error of ours in Spark's text, of equal ones the last. None if there is none."""
     found: list[Failure] = []
     for mark in re.finditer(re.escape(MARK), text):
         try:

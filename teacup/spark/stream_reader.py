@@ -1,4 +1,4 @@
-"""What every streaming reader does, whatever it plans, and the data source class that Spark makes it from.
+"""What every reader does, whatever it plans, and the data source class from which a query of the library makes it.
 
     initialOffset   {}: nothing is planned yet. Spark calls it twice, and again when it replays batch 0, so it must be
                     a constant
@@ -15,8 +15,8 @@ beside the driver, which ends once its connection to the JVM is closed (`teacup.
 Errors of ours leave it with their mark (`teacup.spark.jvm_errors`).
 
 A planning error that may pass, such as an unreachable broker, *holds* the reader: it plans again every second, logs
-every ten seconds why, for how long, and when it gives up, and finally lets the error end the query. Each attempt opens
-new connections, because librdkafka may never reconnect by itself.
+every ten seconds why, for how long, and when it gives up, and finally lets the error end the job or query. Each attempt
+opens new connections, because librdkafka may never reconnect by itself.
 
 Under `availableNow` a run reads up to the ends that its first look found (`teacup.kafka.log.topic_log`). A partition
 that was not listed then is not read by this run. When all is read, the reader notes that (`all_read`) before it returns
@@ -223,7 +223,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     @property
     def _looks_for_s(self) -> float:
-        """Spark must be able to stop between two looks. A run under `availableNow` is over."""
+        """The caller must be able to stop between two looks. A run under `availableNow` is over."""
         return 0.0 if self.control.stopping is None or self.listed is not None else LOOKS_FOR_S
 
     def _holds(self, error: Exception) -> bool:

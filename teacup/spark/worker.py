@@ -65,7 +65,7 @@ class WorkerTurns:
         self._another_had_the_last = whole and last < batch - 1
 
     def retires(self, workers: int) -> bool:
-        """Returns whether the task at hand is to be this worker's last; `workers`: how many there are."""
+        """Returns whether this worker should end after its task; `workers`: how many there are."""
         return self._another_had_the_last and len(self._last) == 1 and workers > 1
 
     def ending(self, write_int: WriteInt, workers: Callable[[], int]) -> WriteInt:

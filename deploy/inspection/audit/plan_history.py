@@ -1,8 +1,8 @@
 """What a run decided, as far as its checkpoint still says: which batch read a record, and what the batch knew. Pure.
 
-Spark keeps the plans of the last batches (100, unless `spark.sql.streaming.minBatchesToRetain` says otherwise). A plan
-says where each partition's part begins, and the next plan where it ended. So for each offset that these batches have
-read it is known which batch that was, and what the batch based its decisions on:
+A checkpoint keeps the plans of the last batches (100, unless `spark.sql.streaming.minBatchesToRetain` says otherwise).
+A plan says where each partition's part begins, and the next plan where it ended. So for each offset that these batches
+have read it is known which batch that was, and what the batch based its decisions on:
 
     late       a record below its partition's watermark before the batch
     future     a record beyond the clock when the ends were listed, plus the tolerated skew

@@ -1,6 +1,6 @@
 """What a checkpoint still knows of a join's batches: which of them read a record, and what was known then.
 
-Spark keeps the plans of the last 100 batches (`spark.sql.streaming.minBatchesToRetain`). Each is read when it is
+A checkpoint keeps the plans of the last 100 batches (`spark.sql.streaming.minBatchesToRetain`). Each is read when it is
 needed, without taking a lock, so a running job is not disturbed. A plan says where a batch begins to read; it ends
 where the next one begins. For the newest batch the facts say where it ended, if it is done.
 """

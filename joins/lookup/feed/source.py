@@ -1,9 +1,9 @@
-"""The Spark edge of the feeder: a reader that feeds while reading. Its offsets are batches (`Fed`).
+"""Plans a feeder's batches (`Fed`), whose tasks feed while they read.
 
-    latestOffset   Plans the next batch from what Kafka holds, for the pinned store. Before the first batch is logged,
-                   the store learns from which time on it is fed (`retained_from`).
-    read           Runs on an executor: writes the range to the store and returns one summary row.
-    commit         Commits the positions of a committed batch to the consumer group that the collector watches.
+    plan           the next batch from what Kafka holds, for the pinned store. Before the first batch is logged, the
+                   store learns from which time on it is fed (`retained_from`)
+    work           a ticket per partition: a task writes its range to the store (`joins.lookup.feed.stage`)
+    group_offsets  what the collector finds in the consumer group that it watches
 
 An unreachable broker or store holds the feeder (`teacup.spark.stream_reader`). So does a clock that has jumped or is
 behind the records, because it would turn them into dead letters.
@@ -200,7 +200,7 @@ class FeedReader(StreamReader):
     def _namespace_waited_for(self) -> NamespaceBody:
         """Returns the namespace, and waits while the store is unreachable; the client logs this.
 
-        After a restart Spark reruns the last batch without planning, where the wait would otherwise happen.
+        After a restart the last batch is run again without planning, where the wait would otherwise happen.
         """
         if self._store is not None and time.monotonic() - self._looked_at_s <= STORE_LOOK_EVERY_S:
             return self._store

@@ -1,7 +1,7 @@
 """What a feeder is, its batches as data, and what it never feeds. Pure.
 
     FeedSpec      right topic -> namespace of a storage API, with limits
-    Fed           one batch as stored in Spark's offset log: ranges of all partitions, and the store's generation
+    Fed           one batch as stored in the checkpoint: ranges of all partitions, and the store's generation
       FedRange    [start, end) of a partition, and the largest time known below `start`
 
 A batch starts where the last one ended and reads up to the last stable offset, at most `max_records` in total.
@@ -195,7 +195,7 @@ class Fed:
     whole_before_ms: int = 0
 
     def to_json(self) -> dict[str, Any]:
-        """Returns the batch as stored in Spark's offset log."""
+        """Returns the batch as stored in the checkpoint."""
         return {"format": FORMAT, **plain(self)}
 
     @classmethod

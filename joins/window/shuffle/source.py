@@ -1,4 +1,4 @@
-"""The Spark edge of the shuffled path: plans its batches, and shuffles what the tasks have fetched."""
+"""Plans the batches of the shuffled path; for the library, it also shuffles what tasks have fetched."""
 
 from __future__ import annotations
 

@@ -95,7 +95,7 @@ class RangeReader:
         self._put_back(self._take(partition, start))
 
     def read(self, partition: int, start: int, end: int, chunk: int = 100_000) -> Generator[pa.RecordBatch, None, None]:
-        """Yields the records of [start, end) in offset order, in batches (`messages.SCHEMA`) of at most `chunk`.
+        """Yields the records of [start, end) in offset order, in batches (`fetch.SCHEMA`) of at most `chunk`.
 
         A batch also ends with the record that brings it to `BATCH_BYTES`. So batch boundaries do not depend on how the
         records arrive: every read of a range gives the same batches, and what is derived from them keeps its order.

@@ -1,4 +1,4 @@
-"""The Spark jobs of a batch: what the tasks of a reader's work make, or what becomes of it behind an exchange.
+"""The Spark jobs of a batch: what tasks make of a reader's work, or behind an exchange a second stage of that.
 
     no exchange   tasks -> stage -> rows
     exchange      tasks -> stage -> pieces =Spark's shuffle=> tasks, each with the pieces of some parts -> stage -> rows

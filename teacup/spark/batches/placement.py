@@ -1,4 +1,4 @@
-"""Where a batch's tasks run: each executor gets the same work in every batch, and so has at hand what that needs.
+"""Where a batch's tasks run: each executor gets the same work in every batch, and so keeps windows and clients for it.
 
 An item of work has a key: what it is about, such as a bucket or a partition. A key stays on its executor while that
 lives and has no more than an equal part. A local master has no places: all work is one group, cut by size. Places are
