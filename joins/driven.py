@@ -8,7 +8,6 @@ Shuffled records stay in the process too. Neither offsets nor positions are comm
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping
 from itertools import chain
 from pathlib import Path
@@ -35,14 +34,11 @@ class DrivenJoin:
 
     def next_end(self, start: Mapping[str, Any]) -> dict[str, Any]:
         """Returns the offset of the next batch, as it would be logged. Raises `JoinError`, `KafkaIOError`."""
-        end = self.reader.latestOffset(dict(start), self.reader.getDefaultReadLimit())
-        found: dict[str, Any] = json.loads(json.dumps(end))
-        return found
+        return self.reader.latest(dict(start))
 
     def carry_out(self, start: Mapping[str, Any], end: Mapping[str, Any]) -> Iterator[Item[BucketSummary]]:
         """Yields the items of a batch."""
-        partitions = self.reader.partitions(dict(start), dict(end))
-        read: Iterator[Any] = chain.from_iterable(map(self.reader.read, partitions))
+        read: Iterator[Any] = chain.from_iterable(map(self.reader.read, self.reader.tasks(dict(end))))
         return each_part(self._stage)(payloads(read)) if self._shuffles else read
 
     def close(self) -> None:

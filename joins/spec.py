@@ -480,7 +480,7 @@ class JoinSpec(DurationArgs, BothSides[Side]):
     max_right_bytes  how many bytes of right (keys, values, headers) may enter a bucket's window in a batch, plus one
                      record; the next batch takes the rest. On the shuffled path it also limits left, which a task
                      has to hold there
-    complete         under `availableNow`: no record follows those that are there when a run begins, on either side.
+    complete         under `available_now`: no record follows those that are there when a run begins, on either side.
                      What is read to its end is finished, whatever `idle` and the clock say
     idle, producer_delay_ms  for each topic that the join reads; for a stored right, the collector has them
     on_data_loss     "stop", or "continue" with what is left of the log and count the loss

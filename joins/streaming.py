@@ -177,7 +177,8 @@ def stage_frame(
     from joins.plan.reader import JoinControl
     from joins.plan.source import ticket_source
     from teacup.spark.jvm_errors import crossing_rows
-    from teacup.spark.stream_reader import payloads, rows_of
+    from teacup.spark.stream_reader import payloads
+    from teacup.spark.stream_source import rows_of
 
     if join_kind_of(spec).shuffles:
         from joins.window.shuffle.source import shuffled

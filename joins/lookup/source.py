@@ -64,7 +64,7 @@ class LookupReader(JoinReader):
         self._left = self._outside = None
 
     def waits(self, start: dict[str, Any]) -> bool:
-        """Also returns true under `availableNow` if the join could not even start: it is not done."""
+        """Also returns true under `available_now` if the join could not even start: it is not done."""
         return super().waits(start) if start else self._run is not None
 
     def next_plan(self, start: Mapping[str, Any]) -> Planned | NotReady:

@@ -1,4 +1,4 @@
-"""What a run under `availableNow` reads, and when it ends. Pure.
+"""What a run under `available_now` reads, and when it ends. Pure.
 
 It reads, and ends when it has read:
 

@@ -1,4 +1,4 @@
-"""The clock of a run under `availableNow` goes in steps, which avoids a batch for every few records. Pure.
+"""The clock of a run under `available_now` goes in steps, which avoids a batch for every few records. Pure.
 
 Where right is read to its end, left goes as time passes, and each look would find a little more of it. In a run that
 ends, nobody waits for single rows. So the clock's claims are taken as of the last step: weaker, but just as true. The

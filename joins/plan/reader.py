@@ -62,7 +62,7 @@ class JoinControl(ReaderControl):
     facts        the folder where the driver keeps them; None: the same one
     copied       windows are copied to where all machines find them, so the log may have lost what they hold
     share_tasks  a small batch may be one Spark task; not if a deduplicator waits for earlier writes at each ticket
-    until        under `availableNow`: the offset of each left partition at which the join ends; None: left's end
+    until        under `available_now`: the offset of each left partition at which the join ends; None: left's end
     """
 
     generation: str | None = None
@@ -93,7 +93,7 @@ class JoinReader(StreamReader):
         self._waited = Waited()
         self._last: tuple[BatchPlan, BatchPlan] | None = None
         self._remarked: set[str] = set()
-        self._run: AvailableNow | None = None  # under `availableNow`
+        self._run: AvailableNow | None = None  # under `available_now`
 
     @property
     def held(self) -> NotReady | None:
@@ -109,7 +109,7 @@ class JoinReader(StreamReader):
 
     def plan(self, start: dict[str, Any]) -> dict[str, Any] | None:
         if self._spec.complete and self._run is None:
-            raise SpecError("complete: what comes after a run has begun would be late: use the trigger `availableNow`")
+            raise SpecError("complete: what comes after a run has begun would be late: use the trigger `available_now`")
         found = self.next_plan(start)
         if isinstance(found, NotReady):
             self._held = found
@@ -124,7 +124,7 @@ class JoinReader(StreamReader):
         return found.batch_plan.to_json()
 
     def waits(self, start: dict[str, Any]) -> bool:
-        """Returns whether a run under `availableNow` waits: some left may not go yet, but probably will."""
+        """Returns whether a run under `available_now` waits: some left may not go yet, but probably will."""
         held = self._held
         if self._run is None or not start or held is None or not held.left_waits:
             return False
@@ -181,12 +181,12 @@ class JoinReader(StreamReader):
             self._watch, self._watch_set = StallTimer(now_ms), self._clock.times_set
         return self._watch
 
-    def prepareForTriggerAvailableNow(self) -> None:
-        super().prepareForTriggerAvailableNow()
+    def available_now(self) -> None:
+        super().available_now()
         self._run, self._spec = AvailableNow(self._until, complete=self._spec.complete), of_available_now(self._spec)
 
     def readable(self, end_offsets: EndOffsets, state: BatchPlan | None = None) -> EndOffsets:
-        """Returns the part of a listing that is read: under `availableNow`, up to where the run ends."""
+        """Returns the part of a listing that is read: under `available_now`, up to where the run ends."""
         return end_offsets if self._run is None else self._run.cut(end_offsets, state)
 
     def say_why(self, held: NotReady) -> None:

@@ -33,7 +33,8 @@ from joins.plan.sync_bolt import Planned, SyncBolt
 from joins.plan.wait_reasons import NotReady
 from joins.spec import JoinPath, JoinSpec
 from teacup.kafka.log.broker_log import BrokerLog
-from teacup.spark.stream_reader import PartitionStage, StreamReader, pickled, stream_source
+from teacup.spark.stream_reader import PartitionStage, StreamReader, pickled
+from teacup.spark.stream_source import stream_source
 
 log = logging.getLogger("teacup.joins.plan.source")
 

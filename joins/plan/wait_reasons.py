@@ -87,7 +87,7 @@ class NotReady:
     waits     what left waits for; empty if left is read to its end
     until_ms  before this time no plan finds anything, unless a topic grows (`joins.plan.sync_bolt`)
     highs     where the topics ended, by side and partition
-    last_ms   under `availableNow`: when the last left record may go (wall clock), if left waits for the clock alone
+    last_ms   under `available_now`: when the last left record may go (wall clock), if left waits for the clock alone
     """
 
     listed_ms: int

@@ -209,9 +209,9 @@ class Simulation(BothSides[SimulatedLog]):
         self.run.largest_window = max(self.run.largest_window, self.run.window)
 
     def available_now(self) -> int:
-        """Runs as with `availableNow`; time passes while left waits for right. Returns the number of batches."""
+        """Runs as with `available_now`; time passes while left waits for right. Returns the number of batches."""
         batches, self._planner = 0, SimulatedPlanner(self)
-        self._planner.prepareForTriggerAvailableNow()
+        self._planner.available_now()
         while (planned := self.plan()) is not None or self._planner.waits(self.state.to_json()):
             if planned is None:
                 self.clock.advance(self.spec.producer_delay_ms + 1)

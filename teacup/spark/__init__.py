@@ -11,9 +11,9 @@ errors.py           what starting or keeping Spark refuses or gives up (pure)
 java.py             this machine's Java, and Spark's JVM as a process of ours
 jvm_errors.py       what crosses Spark: errors of ours with their exit code, summaries of tasks (pure)
 planner_notes.py    what a planner tells besides plans: what it waits for
-planner_process.py  the process in which Spark plans a query of the library
 session.py          the Spark session of a job
-stream_reader.py    `StreamReader`: what every streaming reader does, whatever it plans, and its data source class
+stream_reader.py    `StreamReader`: what every reader does, whatever it plans
+stream_source.py    the data source of a query of the library, and the process in which Spark plans it
 worker.py           which task a worker carries out, and whether it had the batch before
 worker_daemon.py    Spark's worker daemon: imports what our workers need, counts them, warns of killed ones
 

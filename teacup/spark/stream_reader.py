@@ -1,29 +1,21 @@
-"""What every reader does, whatever it plans, and the data source class from which a query of the library makes it.
+"""What every reader does, whatever it plans: a job's, or that of a query of the library (`teacup.spark.stream_source`).
 
-    initialOffset   {}: nothing is planned yet. Spark calls it twice, and again when it replays batch 0, so it must be
-                    a constant
-    latestOffset    the next batch, as `plan` gives it; `start` itself if there is nothing to do, or if it is to stop,
-                    even if it was asked to during planning. A batch carries its checksum (`teacup.base.files`), because
-                    Spark may write its log without one
-    partitions      one per Spark task, which gets some items of `work`
-    read            on an executor: what the stage makes of them
-    stop            closes connections
-
-A job asks it in its own process (`teacup.spark.batches.loop`). Spark, for a query of the library, asks it in a process
-beside the driver, which ends once its connection to the JVM is closed (`teacup.spark.planner_process`).
-
-Errors of ours leave it with their mark (`teacup.spark.jvm_errors`).
+    latest   the next end, as `plan` gives it; `start` itself if there is nothing to do, or if it is to stop, even if it
+             was asked to during planning. {} is where nothing is planned yet. An end carries its checksum
+             (`teacup.base.files`)
+    tasks    of the batch that ends there: each gets some items of its `work`
+    read     on an executor: what the stage makes of them
+    stop     closes connections
 
 A planning error that may pass, such as an unreachable broker, *holds* the reader: it plans again every second, logs
 every ten seconds why, for how long, and when it gives up, and finally lets the error end the job or query. Each attempt
 opens new connections, because librdkafka may never reconnect by itself.
 
-Under `availableNow` a run reads up to the ends that its first look found (`teacup.kafka.log.topic_log`). A partition
+Under `available_now` a run reads up to the ends that its first look found (`teacup.kafka.log.topic_log`). A partition
 that was not listed then is not read by this run. When all is read, the reader notes that (`all_read`) before it returns
 `start`, because a run that is asked to stop ends with the same answer and is not done.
 
-The reader and its stage travel as bytes, because Spark starts processes that only ask for the schema and need not
-import what plans.
+A stage travels as bytes, because processes that only plan need not import what it imports.
 """
 
 from __future__ import annotations
@@ -31,28 +23,22 @@ from __future__ import annotations
 import logging
 import math
 import time
-from abc import abstractmethod
+from abc import ABC, abstractmethod
 from collections.abc import Callable, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
 from typing import Any
 
 import pyarrow as pa
 from pyspark import cloudpickle
-from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.datasource import DataSource, DataSourceStreamReader, InputPartition
-from pyspark.sql.streaming.datasource import ReadAllAvailable, ReadLimit, SupportsTriggerAvailableNow
-from pyspark.sql.types import StructType
 
 from teacup.base.files import with_checksum
-from teacup.base.logs import log_like_the_driver, mention
+from teacup.base.logs import mention
 from teacup.base.now import Every, read_clocks, wall_ms
-from teacup.base.process import jobs_together, use_arrow_without_pandas
+from teacup.base.process import jobs_together
 from teacup.kafka.errors import KafkaUnavailable
 from teacup.kafka.log.topic_log import Ends, ListedEnds
-from teacup.spark.jvm_errors import crossing, crossing_rows
+from teacup.spark.jvm_errors import crossing_rows
 from teacup.spark.planner_notes import BROKERS, PlannerNotes
-from teacup.spark.planner_process import end_with_connection
 from teacup.spark.worker import batch_of_task, turns
 
 
@@ -74,7 +60,7 @@ class ReaderControl:
 log = logging.getLogger("teacup.spark.stream_reader")
 
 PartitionStage = Callable[[Sequence[Any]], Iterator[pa.RecordBatch] | Iterator[tuple[Any, ...]]]
-"""The content of an input partition (some items of the reader's work) -> its rows, on an executor."""
+"""Some items of the reader's work -> rows, on an executor."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,10 +87,10 @@ _REST_SHARE = 0.1  # of the time since the last plan
 LOOKS_FOR_S = 5.0
 
 
-class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
+class StreamReader(ABC):
     """Plans batches. It connects on first use, as a query of the library also sends it to executors.
 
-    all_read   under `availableNow`: whether the newest look found that all is read
+    all_read   under `available_now`: whether the newest look found that all is read
 
     Subclasses give `plan`, `work`, `disconnect`; and `waits`, `holds_for_s` if they differ.
     """
@@ -116,7 +102,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         if jobs_together() > 1:
             mention(job=name)  # in a worker that carries out its tasks
         self.all_read = False
-        self.listed: ListedEnds | None = None  # under `availableNow`
+        self.listed: ListedEnds | None = None  # under `available_now`
         self._held_since_s: float | None = None
         self._held_since_ms = 0
         self._wait_s, self._planned_s = WAIT_S[0], time.monotonic()
@@ -150,34 +136,26 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         """Returns the meaning of an error that only holds the reader, in a word."""
         return BROKERS if isinstance(error, KafkaUnavailable) else "other"
 
-    def initialOffset(self) -> dict[str, Any]:
-        return {}
-
-    def getDefaultReadLimit(self) -> ReadLimit:
-        return ReadAllAvailable()
-
-    def prepareForTriggerAvailableNow(self) -> None:
+    def available_now(self) -> None:
+        """Reads up to the ends that the next look finds, and no further."""
         self.listed = ListedEnds()
 
-    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
-        with crossing():
-            return self.latest(start)
+    def tasks(self, end: dict[str, Any]) -> list[SparkTask]:
+        """Returns the tasks of the batch that ends at `end`, wherever they run; none where nothing was planned."""
+        work = self.work(end) if end else BatchWork((), ())
+        starts = range(0, len(work.items), work.per_task)
+        return [SparkTask(tuple(work.items[at : at + work.per_task]), len(starts) == 1) for at in starts]
 
-    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
-        with crossing():
-            work = self.work(end) if end else BatchWork((), ())
-            starts = range(0, len(work.items), work.per_task)
-            return [SparkTask(work.items[at : at + work.per_task], len(starts) == 1) for at in starts]
-
-    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch] | Iterator[tuple[Any, ...]]:
-        assert isinstance(partition, SparkTask)
-        return carried_out(self._name, self.stage, partition)
+    def read(self, task: SparkTask) -> Iterator[Any]:
+        """Carries out a task, on an executor: yields what the stage makes of it."""
+        return carried_out(self._name, self.stage, task)
 
     def stop(self) -> None:
+        """Closes what is open."""
         self.disconnect()
 
     def within_run(self, ends: Mapping[int, Ends]) -> Mapping[int, Ends]:
-        """Returns the ends of the topic that a run under `availableNow` reads entirely, cut where that run ends."""
+        """Returns the ends of the topic that a run under `available_now` reads entirely, cut where that run ends."""
         return ends if self.listed is None else self.listed.cut(ends)
 
     def say(self, line: str) -> None:
@@ -223,7 +201,7 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     @property
     def _looks_for_s(self) -> float:
-        """The caller must be able to stop between two looks. A run under `availableNow` is over."""
+        """The caller must be able to stop between two looks. A run under `available_now` is over."""
         return 0.0 if self.control.stopping is None or self.listed is not None else LOOKS_FOR_S
 
     def _holds(self, error: Exception) -> bool:
@@ -247,15 +225,15 @@ class StreamReader(DataSourceStreamReader, SupportsTriggerAvailableNow):
         return True
 
 
-class SparkTask(InputPartition):
+@dataclass(frozen=True, slots=True)
+class SparkTask:
     """What a Spark task gets: some items of a batch's work.
 
     whole   no other task of the batch has any, or none on the same executor
     """
 
-    def __init__(self, items: Sequence[Any], whole: bool) -> None:
-        super().__init__(tuple(items))
-        self.whole = whole
+    items: tuple[Any, ...]
+    whole: bool
 
 
 def carried_out(name: str, stage: bytes, task: SparkTask) -> Iterator[Any]:
@@ -264,7 +242,7 @@ def carried_out(name: str, stage: bytes, task: SparkTask) -> Iterator[Any]:
     if batch is not None:
         turns.had(name, batch, task.whole)
     made: PartitionStage = cloudpickle.loads(stage)
-    return crossing_rows(made)(task.value)
+    return crossing_rows(made)(task.items)
 
 
 def payloads(batches: Iterable[pa.RecordBatch]) -> Iterator[bytes]:
@@ -276,73 +254,3 @@ def payloads(batches: Iterable[pa.RecordBatch]) -> Iterator[bytes]:
 def pickled(stage: PartitionStage) -> bytes:
     """Pickles a stage. Only the executors' workers need what it imports, not the processes in which Spark plans."""
     return bytes(cloudpickle.dumps(stage))  # type: ignore[no-untyped-call]
-
-
-def stream_source(kind: str, name: str, schema: str, reader: Callable[[], StreamReader]) -> type[DataSource]:
-    """Makes a data source class for a job. The parts of the reader travel in it, so they appear in no plan or log.
-
-    They travel as bytes: Spark starts processes that only ask for the schema and need not import what plans.
-
-    kind, name   together the name of the source in Spark
-    schema       of the rows
-    """
-    columns, makes_reader = schema, bytes(cloudpickle.dumps(reader))  # type: ignore[no-untyped-call]
-
-    class StreamSource(DataSource):
-        @classmethod
-        def name(cls) -> str:
-            return f"teacup_{kind}_" + "".join(c if c.isalnum() else "_" for c in name).lower()
-
-        def schema(self) -> str:
-            return columns
-
-        def streamReader(self, schema: StructType) -> DataSourceStreamReader:
-            end_with_connection()
-            log_like_the_driver()
-            use_arrow_without_pandas()
-            return MadeWhenAsked(makes_reader)
-
-    return StreamSource
-
-
-class MadeWhenAsked(DataSourceStreamReader, SupportsTriggerAvailableNow):
-    """A reader that is made when it is first used.
-
-    One of the processes that Spark starts only hands it on and need not import what plans.
-    """
-
-    def __init__(self, makes_reader: bytes) -> None:
-        self._makes_reader = makes_reader
-
-    @cached_property
-    def _made(self) -> StreamReader:
-        made: StreamReader = cloudpickle.loads(self._makes_reader)()
-        return made
-
-    def initialOffset(self) -> dict[str, Any]:
-        return self._made.initialOffset()
-
-    def getDefaultReadLimit(self) -> ReadLimit:
-        return self._made.getDefaultReadLimit()
-
-    def prepareForTriggerAvailableNow(self) -> None:
-        self._made.prepareForTriggerAvailableNow()
-
-    def latestOffset(self, start: dict[str, Any], limit: ReadLimit) -> dict[str, Any]:
-        return self._made.latestOffset(start, limit)
-
-    def partitions(self, start: dict[str, Any], end: dict[str, Any]) -> Sequence[InputPartition]:
-        return self._made.partitions(start, end)
-
-    def read(self, partition: InputPartition) -> Iterator[pa.RecordBatch] | Iterator[tuple[Any, ...]]:
-        return self._made.read(partition)
-
-    def stop(self) -> None:
-        if "_made" in self.__dict__:
-            self._made.stop()
-
-
-def rows_of(spark: SparkSession, source: type[DataSource]) -> DataFrame:
-    """Registers a streaming source and reads from it."""
-    spark.dataSource.register(source)
-    return spark.readStream.format(source.name()).load()

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from pyspark.sql.streaming.datasource import ReadAllAvailable
-
 from datadelay.collector.config import CollectorConfig
 from datadelay.collector.run import run as collect
 from joins.lookup.feed.spec import FeedSpec, FeedStorage
@@ -55,7 +53,7 @@ class Chain:
         reader = LookupReader(self.join, JoinControl())
         caplog.clear()
         try:
-            return reader.latestOffset(start or {}, ReadAllAvailable()), "\n".join(lines_of(caplog, *PLANNERS))
+            return reader.latest(start or {}), "\n".join(lines_of(caplog, *PLANNERS))
         finally:
             reader.stop()
 

@@ -20,8 +20,6 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-from pyspark.sql.streaming.datasource import ReadAllAvailable
-
 from datadelay.collector.config import CollectorConfig
 from datadelay.collector.run import run as collect
 from joins.driven import DrivenJoin
@@ -67,7 +65,7 @@ class FeedingOn:
         reader = FeedReader(self.spec, ReaderControl())
         at: dict[str, Any] = {}
         while True:
-            end = json.loads(json.dumps(reader.latestOffset(at, ReadAllAvailable())))
+            end = json.loads(json.dumps(reader.latest(at)))
             if end == at:
                 time.sleep(PAUSE_S)
                 commit(self.spec, self.group, at)
@@ -79,7 +77,7 @@ class FeedingOn:
 
 def _fed(reader: FeedReader, at: dict[str, Any], end: dict[str, Any]) -> None:
     """Carries out a batch of a feeder. Raises what ends the job."""
-    batches = (batch for ticket in reader.partitions(at, end) for batch in reader.read(ticket))
+    batches = (batch for ticket in reader.tasks(end) for batch in reader.read(ticket))
     summaries_in(((row["summary"], row["failure"]) for batch in batches for row in batch.to_pylist()), FeedSummary)
 
 

@@ -83,8 +83,8 @@ class Driven(Running):
         self._reader = self._opened()
 
     def drain(self) -> Driven:
-        """Run until left is read to its current end, as under `availableNow`."""
-        self._reader.prepareForTriggerAvailableNow()
+        """Run until left is read to its current end, as under `available_now`."""
+        self._reader.available_now()
         while self.step():
             pass
         self.restart()

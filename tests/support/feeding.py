@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 import polars as pl
-from pyspark.sql.streaming.datasource import ReadAllAvailable
 
 from joins.lookup.feed.source import FeedReader, group_offsets
 from joins.lookup.feed.spec import Fed, FeedSpec
@@ -51,15 +50,15 @@ class Feeding:
             self.at, self.planned = json.loads(self.file.read_text())
 
     def feed(self) -> list[FeedSummary]:
-        """Feed everything there is, as under `availableNow`; raises what ends the job."""
+        """Feed everything there is, as under `available_now`; raises what ends the job."""
         reader = FeedReader(self.spec, ReaderControl())
-        reader.prepareForTriggerAvailableNow()
+        reader.available_now()
         found: list[FeedSummary] = []
         try:
             while (end := self._next(reader)) is not None:
                 rows = [
                     (row["summary"], row["failure"])
-                    for ticket in reader.partitions(self.at, end)
+                    for ticket in reader.tasks(end)
                     for batch in reader.read(ticket)
                     for row in batch.to_pylist()
                 ]
@@ -73,7 +72,7 @@ class Feeding:
     def _next(self, reader: FeedReader) -> Offset | None:
         """The end of the next batch, logged before it is carried out."""
         if self.planned is None:
-            end = reader.latestOffset(self.at, ReadAllAvailable())
+            end = reader.latest(self.at)
             if end != self.at:
                 self._log(self.at, end)
         return self.planned

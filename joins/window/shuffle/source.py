@@ -15,7 +15,8 @@ from joins.plan.source import TicketReader, ticket_source
 from joins.spec import JoinSpec
 from joins.window.shuffle.pieces import Fetch, FetchTask
 from joins.window.stage import fetch_stage
-from teacup.spark.stream_reader import BatchWork, StreamReader, rows_of
+from teacup.spark.stream_reader import BatchWork, StreamReader
+from teacup.spark.stream_source import rows_of
 
 PIECE_SCHEMA = "part int, piece binary"
 

@@ -3,7 +3,7 @@
 `teacup.kafka.log.broker_log.BrokerLog` answers from a real broker, `joins.testing.log.SimulatedLog` from memory.
 Offsets are the next offset to read; times are event times in int64 milliseconds UTC.
 
-How far a batch reads is limited by what fits (`fair_shares`). A run under `availableNow` reads up to the ends that its
+How far a batch reads is limited by what fits (`fair_shares`). A run under `available_now` reads up to the ends that its
 first look found (`ListedEnds`); otherwise it might never end, as records keep coming. A partition that was not listed
 then is read by the next run.
 """

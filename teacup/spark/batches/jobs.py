@@ -181,7 +181,7 @@ class TaskInputs:
 
     def _exchanged(self, tasks: BatchTasks) -> Any:
         """The pieces for each task behind the exchange; `zipPartitions` with an RDD that has places gives it theirs."""
-        target_of = {part: at for at, one in enumerate(tasks.behind) for part in one.task.value}
+        target_of = {part: at for at, one in enumerate(tasks.behind) for part in one.task.items}
         makers = self._placed(((one.task, target_of), one.places) for one in tasks.first)
         pairs = self._jvm.PairwiseRDD(self._jvm.PythonRDD(makers, self._keyed, False, False)).asJavaPairRDD()
         divided = pairs.partitionBy(self._jvm.PythonPartitioner(len(tasks.behind), 0))

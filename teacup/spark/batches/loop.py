@@ -117,7 +117,7 @@ class BatchLoop:
         number, committed = self._log.newest()
         end = self._log.end(number)
         if self._every_s is None:
-            self._reader.prepareForTriggerAvailableNow()
+            self._reader.available_now()
         if not committed and self._begin():
             self._carry_out(number, end)
         while not self._stopped.is_set():

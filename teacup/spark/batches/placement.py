@@ -42,7 +42,7 @@ class Placement:
         groups = grouped([self._places.get(key) for key in work.keys], work.per_task)
         of_place = Counter(place for place, _ in groups)
         return [
-            PlacedTask(SparkTask([work.items[at] for at in group], of_place[place] == 1), [place] if place else ())
+            PlacedTask(SparkTask(tuple(work.items[at] for at in group), of_place[place] == 1), [place] if place else ())
             for place, group in groups
         ]
 

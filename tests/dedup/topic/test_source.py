@@ -1,4 +1,4 @@
-"""The source of `kind: dedup` on a real broker, without Spark: what a run under `availableNow` reads, and outages."""
+"""The source of `kind: dedup` on a real broker, without Spark: what a run under `available_now` reads, and outages."""
 
 from __future__ import annotations
 
@@ -6,7 +6,6 @@ import threading
 
 import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
-from pyspark.sql.streaming.datasource import ReadAllAvailable
 
 from dedup.topic.source import Ranges, RangesReader
 from deploy.broker.broker import Broker
@@ -34,17 +33,17 @@ def test_a_partition_that_is_new_under_available_now_is_read_by_the_next_run(kaf
     topic = topic_factory(1)
     put(kafka, topic, 0, 2)
     reader = reader_of(kafka, topic)
-    reader.prepareForTriggerAvailableNow()
-    first = reader.latestOffset({}, ReadAllAvailable())
+    reader.available_now()
+    first = reader.latest({})
     add_partitions(kafka, topic, 2)
     put(kafka, topic, 0, 1)
     put(kafka, topic, 1, 3)
 
-    second = reader.latestOffset(first, ReadAllAvailable())
+    second = reader.latest(first)
     reader.stop()
     following = reader_of(kafka, topic)
-    following.prepareForTriggerAvailableNow()
-    third = following.latestOffset(second, ReadAllAvailable())
+    following.available_now()
+    third = following.latest(second)
     following.stop()
 
     assert first["ranges"] == {"0": [0, 2]}
@@ -69,7 +68,7 @@ def test_planning_waits_for_a_broker_that_does_not_answer_and_connects_again(kaf
     reader = reader_of(kafka, topic)
     monkeypatch.setattr(BrokerLog, "ends", ends)
 
-    found = reader.latestOffset({}, ReadAllAvailable())
+    found = reader.latest({})
     reader.stop()
 
     assert found["ranges"] == {"0": [0, 2]}
@@ -87,11 +86,11 @@ def test_an_unreachable_broker_is_waited_for_with_a_line_and_connected_to_again(
         admin.create_topics([NewTopic("in", 1)])["in"].result(DEADLINE_S)
         put(kafka, "in", 0, 2)
         reader, found = reader_of(kafka, "in"), {}
-        first = reader.latestOffset({}, ReadAllAvailable())
+        first = reader.latest({})
         put(kafka, "in", 0, 1)
         before = reader._log
         own.pause()
-        asking = threading.Thread(target=lambda: found.update(reader.latestOffset(first, ReadAllAvailable())))
+        asking = threading.Thread(target=lambda: found.update(reader.latest(first)))
         with monkeypatch.context() as impatient:
             impatient.setattr("teacup.kafka.client.RETRY_TIMEOUT_S", 0.1)
             impatient.setattr("teacup.kafka.log.broker_log._ANSWERED_WITHIN_S", 0.5)

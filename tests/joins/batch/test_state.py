@@ -283,8 +283,8 @@ def test_the_tickets_of_a_small_batch_share_tasks_where_they_may(batch_plan, mor
         [msgspec.json.encode(ticket).decode() for ticket in Ticket.all_of(BatchPlan.from_json(batch_plan.to_json()))],
     )
 
-    partitions = reader.partitions({}, end)
+    partitions = reader.tasks(end)
 
-    assert [ticket for partition in partitions for ticket in partition.value] == every
+    assert [ticket for partition in partitions for ticket in partition.items] == every
     size = TICKETS_OF_TASK if share and batch_plan.records < SMALL_BATCH else 1
     assert len(partitions) == math.ceil(len(every) / size)

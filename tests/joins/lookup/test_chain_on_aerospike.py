@@ -6,7 +6,6 @@ The sources and stages of feeder and join are driven without Spark, batch by bat
 from __future__ import annotations
 
 import pytest
-from pyspark.sql.streaming.datasource import ReadAllAvailable
 
 from joins.errors import StoreWiped
 from joins.lookup.source import LookupReader
@@ -31,7 +30,7 @@ class Looking:
 
     def look(self):
         """Join everything that may go."""
-        while (end := self._reader.latestOffset(self.at, ReadAllAvailable())) != self.at:
+        while (end := self._reader.latest(self.at)) != self.at:
             self.run.take(self._stage(self._reader.work(end).items))
             self.at = end
         self._reader.stop()

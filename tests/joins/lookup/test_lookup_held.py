@@ -10,7 +10,6 @@ from dataclasses import replace
 import polars as pl
 import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
-from pyspark.sql.streaming.datasource import ReadAllAvailable
 
 from deploy.broker.broker import Broker
 from deploy.broker.lifeline import free_port
@@ -80,7 +79,7 @@ def look(caplog, monkeypatch):
     def once(spec, start):
         caplog.clear()
         reader = readers.setdefault(id(spec), LookupReader(spec, JoinControl()))
-        after = reader.latestOffset(start, ReadAllAvailable())
+        after = reader.latest(start)
         return after, "\n".join(lines_of(caplog, *PLANNERS))
 
     yield once
@@ -204,7 +203,7 @@ def test_what_waiting_does_not_help_against_ends_the_join_at_once(world, spec, s
 def test_a_partition_that_is_new_under_available_now_is_read_by_the_next_run(world, spec):
     """It may be added while the join waits to start; its records are not lost."""
     reader = LookupReader(spec, JoinControl())
-    reader.prepareForTriggerAvailableNow()
+    reader.available_now()
     assert reader.plan({}) is None  # nothing is known of right yet
     add_partitions(spec.kafka, spec.left.topic, 2)
     put_left(spec, [Put(1, b"k", wall_ms() - MINUTE_MS)])
@@ -214,7 +213,7 @@ def test_a_partition_that_is_new_under_available_now_is_read_by_the_next_run(wor
     within = reader.plan(begun)
     reader.stop()
     following = LookupReader(spec, JoinControl())
-    following.prepareForTriggerAvailableNow()
+    following.available_now()
     after = following.plan(begun)
     following.stop()
 
@@ -371,15 +370,13 @@ def test_an_unreachable_broker_is_waited_for_and_reconnected_to(world, spec, loo
         at = FeedStorage(url=spec.right.store.storage.url, namespace="kept", token=spec.right.store.storage.token)
         feeder = FeedReader(FeedSpec(name="feeder", right=spec.left, storage=at, kafka=kafka), ReaderControl())
         begun, _ = look(spec, {})
-        fed = feeder.latestOffset({}, ReadAllAvailable())
+        fed = feeder.latest({})
         put_left(spec, [Put(0, b"k", wall_ms() - MINUTE_MS)])
         own.pause()
         found = {}
         asks = [
             threading.Thread(target=lambda: found.update(join=look(spec, begun)[0]), daemon=True),
-            threading.Thread(
-                target=lambda: found.update(feeder=feeder.latestOffset(fed, ReadAllAvailable())), daemon=True
-            ),
+            threading.Thread(target=lambda: found.update(feeder=feeder.latest(fed)), daemon=True),
         ]
         with monkeypatch.context() as impatient:
             impatient.setattr("teacup.kafka.client.RETRY_TIMEOUT_S", 0.1)

@@ -1,4 +1,4 @@
-"""What a run under `availableNow` reads, and when it ends, over a simulated log."""
+"""What a run under `available_now` reads, and when it ends, over a simulated log."""
 
 from __future__ import annotations
 

@@ -139,7 +139,7 @@ def test_a_wait_that_has_moved_on_starts_over() -> None:
 
 @pytest.mark.parametrize(("all_causes", "lines"), [(False, 0), (True, 1)])
 def test_waiting_for_the_clock_is_reported_only_on_request(all_causes: bool, lines: int) -> None:
-    """It always ends; a run under `availableNow` says so nevertheless, as nothing else happens."""
+    """It always ends; a run under `available_now` says so nevertheless, as nothing else happens."""
     waits = (LeftWaits(Cause.CLOCK, 0, 0, 7, waiting={0: 3}, end=7),)
     waited = Waited()
     waited.unusual(NotReady(0, waits))

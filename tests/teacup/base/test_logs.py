@@ -23,7 +23,7 @@ from teacup.kafka import client
 PLANS = """
 import logging
 from pyspark.sql.types import StructType
-from teacup.spark.stream_reader import stream_source
+from teacup.spark.stream_source import stream_source
 
 stream_source("test", "x", "n int", lambda: None)({}).streamReader(StructType())
 logging.getLogger("teacup.of.a.planner").warning("it waits")

@@ -13,7 +13,8 @@ from pyspark import cloudpickle
 from pyspark.serializers import read_int, write_int, write_with_length
 from pyspark.sql.types import StringType, StructType
 
-from teacup.spark.stream_reader import BatchWork, ReaderControl, StreamReader, stream_source
+from teacup.spark.stream_reader import BatchWork, ReaderControl, StreamReader
+from teacup.spark.stream_source import stream_source
 
 RUNNER = "pyspark.sql.streaming.python_streaming_source_runner"
 WITHIN_S = 120

@@ -19,7 +19,8 @@ from teacup.base.process import JOBS
 from teacup.kafka.errors import KafkaUnavailable, TopicMissing
 from teacup.spark import stream_reader
 from teacup.spark.jvm_errors import Failure, crossed
-from teacup.spark.stream_reader import BatchWork, ReaderControl, SparkTask, StreamReader, pickled, stream_source
+from teacup.spark.stream_reader import BatchWork, ReaderControl, SparkTask, StreamReader, pickled
+from teacup.spark.stream_source import stream_source
 
 START = {"at": 1}
 
@@ -49,7 +50,7 @@ class Planning(StreamReader):
 
 
 def look(reader: StreamReader) -> dict[str, Any]:
-    return reader.latestOffset(START, ReadAllAvailable())
+    return reader.latest(START)
 
 
 @pytest.fixture(autouse=True)
@@ -66,11 +67,11 @@ def test_the_plan_is_the_offset_and_none_leaves_it_where_it_is() -> None:
 
 
 def test_a_reader_that_can_be_stopped_looks_for_a_while(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Another one leaves it to Spark when to look again; a run under `availableNow` is over."""
+    """Another one leaves it to Spark when to look again; a run under `available_now` is over."""
     stop = threading.Event()
     control = ReaderControl(stopping=stop.is_set)
     over = Planning([None, {"at": 2}], control)
-    over.prepareForTriggerAvailableNow()
+    over.available_now()
 
     assert look(Planning([None, None, {"at": 2}], control)) == with_checksum({"at": 2})
     assert look(Planning([None, {"at": 2}], ReaderControl())) == START
@@ -185,11 +186,12 @@ def test_errors_of_ours_leave_with_their_mark() -> None:
     """From planning and from a task; Spark passes on only the text of the traceback, and the driver finds it there."""
     reader = Planning([Refused("not this")], ReaderControl())
     reader.stage = pickled(refusing)
+    source = stream_source("kind", "name", "n int", lambda: reader)({}).streamReader(None)  # type: ignore[arg-type]
 
     with pytest.raises(Refused) as planning:
-        look(reader)
+        source.latestOffset(START, ReadAllAvailable())  # type: ignore[call-arg]
     with pytest.raises(Refused) as task:
-        list(reader.read(SparkTask([1], True)))
+        list(reader.read(SparkTask((1,), True)))
 
     for raised, text in ((planning, "Refused: not this"), (task, "Refused: no more")):
         assert crossed("".join(traceback.format_exception(raised.value))) == Failure(ExitCode.REFUSED, text)
@@ -216,7 +218,7 @@ def test_a_reader_is_made_when_it_is_first_asked() -> None:
     reader.stop()
 
     with pytest.raises(AssertionError, match="made"):
-        reader.initialOffset()
+        reader.latestOffset({}, ReadAllAvailable())  # type: ignore[call-arg]
 
 
 class Many(Planning):
@@ -231,7 +233,7 @@ def test_a_spark_task_gets_several_items_where_the_reader_says_so(per_task: int,
     """Each of them once, in order."""
     reader = Many([None], ReaderControl())
 
-    partitions = reader.partitions({}, {"at": per_task})
+    partitions = reader.tasks({"at": per_task})
 
     assert len(partitions) == tasks
     assert [row for partition in partitions for row in reader.read(partition)] == [(number,) for number in range(10)]
@@ -239,7 +241,7 @@ def test_a_spark_task_gets_several_items_where_the_reader_says_so(per_task: int,
 
 def test_nothing_is_read_where_nothing_was_planned() -> None:
     """Spark replays a batch 0 that ends where it starts."""
-    assert Many([None], ReaderControl()).partitions({}, {}) == []
+    assert Many([None], ReaderControl()).tasks({}) == []
 
 
 @pytest.mark.parametrize(("jobs", "longest_s"), [("1", 0.1), ("4", 0.4), ("30", 3.0)])

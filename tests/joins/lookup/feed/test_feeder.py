@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from pyspark.sql.streaming.datasource import ReadAllAvailable
 
 from joins.errors import StoreWiped
 from joins.lookup.feed.source import FeedReader
@@ -148,16 +147,16 @@ def test_a_clock_behind_the_records_holds_the_feeder(
     now_ms, ahead_ms = wall_ms(), 50 * 60_000
     stop = threading.Event()
     reader = FeedReader(spec, ReaderControl(stopping=stop.is_set, unreachable_for_s=0.0))
-    start = reader.latestOffset({}, ReadAllAvailable())
+    start = reader.latest({})
     few = [Put(0, b"k", now_ms + (ahead_ms if i % 4 == 0 else 0)) for i in range(40)]
     produce(dict(spec.kafka), spec.right.topic, few)
 
-    goes_on = reader.latestOffset(start, ReadAllAvailable())
+    goes_on = reader.latest(start)
     produce(dict(spec.kafka), spec.right.topic, [Put(0, b"k", now_ms + ahead_ms)] * 40)
 
     assert goes_on["number"] == start["number"] + 1
     with ThreadPoolExecutor(1) as pool:
-        held = pool.submit(reader.latestOffset, goes_on, ReadAllAvailable())
+        held = pool.submit(reader.latest, goes_on)
         wait_until(lambda: held.done() or "33 records of partition 0" in caplog.text)
         stop.set()
         assert held.result() == goes_on
@@ -169,16 +168,16 @@ def steps(spec: FeedSpec, monkeypatch: pytest.MonkeyPatch, hours: int) -> list[A
     """A feeder looks while its clock is hours off, and when it is right again: the batches that it plans, after one."""
     right_ms, stop = wall_ms, threading.Event()
     reader = FeedReader(spec, ReaderControl(stopping=stop.is_set))
-    start = reader.latestOffset({}, ReadAllAvailable())
+    start = reader.latest({})
     produce(dict(spec.kafka), spec.right.topic, [Put(0, b"k", wall_ms())])
     with monkeypatch.context() as patched:
         patched.setattr("teacup.base.now.wall_ms", lambda: right_ms() + hours * HOUR_MS)
         timer = threading.Timer(2.5, stop.set)
         timer.start()
-        during = reader.latestOffset(start, ReadAllAvailable())
+        during = reader.latest(start)
         timer.join()
     stop.clear()
-    after = reader.latestOffset(start, ReadAllAvailable())
+    after = reader.latest(start)
     reader.stop()
     assert during == start
     return [start, after]
@@ -207,7 +206,7 @@ def test_a_clock_that_is_behind_at_the_start_holds_the_feeder(
     timer = threading.Timer(2.5, stop.set)
     timer.start()
 
-    held = reader.latestOffset({}, ReadAllAvailable())
+    held = reader.latest({})
     timer.join()
     reader.stop()
 
@@ -229,16 +228,16 @@ def test_a_partition_that_is_new_under_available_now_is_read_by_the_next_run(spe
     """A run feeds what its first look found; the partition's records are not lost."""
     kafka, topic, now_ms = dict(spec.kafka), spec.right.topic, wall_ms()
     reader = FeedReader(spec, ReaderControl())
-    reader.prepareForTriggerAvailableNow()
-    begun = reader.latestOffset({}, ReadAllAvailable())
+    reader.available_now()
+    begun = reader.latest({})
     add_partitions(kafka, topic, 3)
     produce(kafka, topic, [Put(p, b"k", now_ms) for p in (0, 2)])
 
-    within = reader.latestOffset(begun, ReadAllAvailable())
+    within = reader.latest(begun)
     reader.stop()
     following = FeedReader(spec, ReaderControl())
-    following.prepareForTriggerAvailableNow()
-    after = following.latestOffset(within, ReadAllAvailable())
+    following.available_now()
+    after = following.latest(within)
     following.stop()
 
     assert within == begun

@@ -10,7 +10,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from pyspark.sql.streaming.datasource import ReadAllAvailable
 
 from deploy.broker.lifeline import free_port
 from joins.errors import CallRefused, NoRetention, StoreUnreachable
@@ -244,7 +243,7 @@ def test_a_compacted_topic_is_refused_unless_configured_to_continue(
     def look(topic: str, **more: Any) -> str:
         reader = FeedReader(FeedSpec(right=Side(topic=topic), **made, **more), ReaderControl())
         with pytest.raises(Exception) as raised:  # noqa: PT011 - only the unreachable store is reported
-            reader.latestOffset({}, ReadAllAvailable())
+            reader.latest({})
         reader.stop()
         return f"{type(raised.value).__name__}: {raised.value}"
 
@@ -263,9 +262,9 @@ def test_a_page_of_something_else_is_waited_out_where_the_api_has_answered(
     reader = FeedReader(spec, ReaderControl())
 
     with server_here(tmp_path / "store", port, namespaces=NAMESPACES):
-        begun = reader.latestOffset({}, ReadAllAvailable())
+        begun = reader.latest({})
         proxy.only, proxy.faults = "namespaces", [status(404), nonsense, status(502)]
-        following = reader.latestOffset(begun, ReadAllAvailable())
+        following = reader.latest(begun)
     reader.stop()
 
     assert not proxy.faults
@@ -278,7 +277,7 @@ def test_a_page_where_the_api_has_never_answered_ends_the_feeder_at_once(spec: F
     reader = FeedReader(spec, ReaderControl())
 
     with pytest.raises(CallRefused, match=r"404 .*`storage\.url`"):
-        reader.latestOffset({}, ReadAllAvailable())
+        reader.latest({})
     reader.stop()
 
 
@@ -288,7 +287,7 @@ def test_a_wrong_token_ends_the_feeder_at_once(spec: FeedSpec, port: int, tmp_pa
     reader = FeedReader(wrong, ReaderControl())
 
     with server_here(tmp_path / "store", port, namespaces=NAMESPACES), pytest.raises(CallRefused, match=r" 401 "):
-        reader.latestOffset({}, ReadAllAvailable())
+        reader.latest({})
     reader.stop()
 
 
@@ -300,5 +299,5 @@ def test_a_namespace_without_retention_ends_the_feeder_at_once(spec: FeedSpec, p
         server_here(tmp_path / "store", port, namespaces=[{"name": "right"}]),
         pytest.raises(NoRetention, match=r"'right'.*`retention`"),
     ):
-        reader.latestOffset({}, ReadAllAvailable())
+        reader.latest({})
     reader.stop()

@@ -1,4 +1,4 @@
-"""How many records a batch reads, and up to where a run under `availableNow` does."""
+"""How many records a batch reads, and up to where a run under `available_now` does."""
 
 from __future__ import annotations
 

@@ -11,18 +11,18 @@ from pathlib import Path
 
 import pytest
 
-from teacup.spark.planner_process import to_jvm
+from teacup.spark.stream_source import to_jvm
 
 PLANNER = """
 import os, socket, sys, time
-from teacup.spark import planner_process
-planner_process.ENDS_WITHIN_S = 0.2
-port, path = os.environ.get(planner_process._PORT), os.environ.get(planner_process._PATH)
+from teacup.spark import stream_source
+stream_source.ENDS_WITHIN_S = 0.2
+port, path = os.environ.get(stream_source._PORT), os.environ.get(stream_source._PATH)
 family, address = (socket.AF_INET, ("127.0.0.1", int(port))) if port else (socket.AF_UNIX, path)
 other = socket.create_server(("127.0.0.1", 0))
 with socket.socket(family) as to_jvm:
     to_jvm.connect(address)
-    planner_process.end_with_connection()
+    stream_source.end_with_connection()
     to_jvm.sendall(b"x")
     while True:  # within a call, as a planner that an error holds
         time.sleep(0.01)
