@@ -38,7 +38,7 @@ from deploy.jobs.join import JoinJobKind
 from deploy.jobs.runner import run
 from deploy.jobs.standby import StandbyTurn
 from deploy.jobs.stopping import Stop
-from deploy.watch.listener import Quiet, Report
+from deploy.watch.listener import Listener, Report
 from teacup.base.errors import ExitCode
 
 RUNS_FOR_S = 8.0
@@ -48,7 +48,7 @@ MODES = ("restart", "kill", "lost")
 STEPS = (("began", "noticed"), ("claimed", "claimed"), ("started", "batches"), ("batch", "first batch"))
 
 
-class Marks(Quiet):
+class Marks(Listener):
     """Prints when each step of a start is done, by the monotonic clock that all processes share."""
 
     watches = False

@@ -10,14 +10,12 @@ below it was read.
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Collection, Iterable, Mapping
-from typing import Any, TypeVar
+from collections.abc import Collection, Iterable, Mapping
+from typing import Any
 
 from datadelay.errors import CheckpointNotUnderstood, PositionsUnreachable
 from datadelay.positions import Committed
 from teacup.spark.checkpoint import SparkLogs
-
-T = TypeVar("T")
 
 
 class SparkCheckpoint:
@@ -31,25 +29,22 @@ class SparkCheckpoint:
         self._options = dict(storage_options or {})
 
     def read(self, topic: str, partitions: Collection[int]) -> Committed:
-        generation, (found, store) = self._read(lambda ends: (positions_in(ends, topic), store_in(ends)))
+        generation, found, store = self._read(topic)
         positions = {partition: found.get(partition) for partition in partitions}
         return Committed(positions, f"checkpoint {generation}", store)
-
-    def ends(self) -> list[Any]:
-        """Returns the end of the newest committed batch for each source that had one, as JSON values."""
-        return self._read(lambda ends: ends)[1]
 
     def close(self) -> None:
         """Does nothing: no connection stays open."""
 
-    def _read(self, of_ends: Callable[[list[Any]], T]) -> tuple[str, T]:
-        """Returns the generation, and what `of_ends` makes of the ends of the newest committed batch."""
+    def _read(self, topic: str) -> tuple[str, dict[int, int], str | None]:
+        """Returns the checkpoint's id, the positions after the newest committed batch, and the store that it fed."""
         try:
             logs = SparkLogs.at(self._location, self._options)
             generation, committed = logs.query_id(), logs.committed()
             if not committed:
                 raise ValueError("no batch has been committed")
-            return generation, of_ends([json.loads(end) for end in logs.ends(committed[-1]) if end is not None])
+            ends = [json.loads(end) for end in logs.ends(committed[-1]) if end is not None]
+            return generation, positions_in(ends, topic), store_in(ends)
         except (OSError, ValueError, KeyError, ImportError) as error:
             unreachable = isinstance(error, OSError) and not isinstance(error, FileNotFoundError | NotADirectoryError)
             kind = PositionsUnreachable if unreachable else CheckpointNotUnderstood

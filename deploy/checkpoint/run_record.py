@@ -23,7 +23,7 @@ from deploy.checkpoint.file import CheckpointFile
 from deploy.watch.life.moment import JobState
 from deploy.watch.life.own_lines import OwnLines
 from deploy.watch.life.rule import JobFacts, Life, RecordedRun, life
-from deploy.watch.listener import Quiet
+from deploy.watch.listener import Listener
 from teacup.base.disks import refusal_in
 from teacup.base.errors import ExitCode
 from teacup.base.logs import job_here, without_numbers
@@ -179,7 +179,7 @@ def recorded(location: str) -> Iterator[RunRecord]:
         ours.removeHandler(lines)
 
 
-class Recording(Quiet):
+class Recording(Listener):
     """A listener that notes a run's state in a record."""
 
     watches = wants_detail = False

@@ -97,7 +97,7 @@ def of_join(
     return EventTimeLag(
         behind_ms=_behind_ms((bucket.next_ms for bucket in waiting), end_offsets.listed_ms),
         watermark_ms={side: at for side, at in (("left", left_ms), ("right", right_ms)) if at > UNKNOWN},
-        held=tuple(_unique(held for bucket in waiting for held in bucket.held_by(spec, end_offsets))),
+        held=tuple(dict.fromkeys(held for bucket in waiting for held in bucket.held_by(spec, end_offsets))),
         alike=bool(right) and not stragglers(right),
         exact=len(facts) == len(batch_plan.buckets),
     )
@@ -180,7 +180,3 @@ def _now_ms(spec: JoinSpec, partition_range: PartitionRange, ends: Ends | None, 
     if spec.idle is Idle.ADVANCE and read_to_its_end:
         return max(partition_range.watermark_ms, now_ms - spec.producer_delay_ms)
     return partition_range.watermark_ms
-
-
-def _unique(held: Iterable[HeldBy]) -> Iterator[HeldBy]:
-    return iter(dict.fromkeys(held))

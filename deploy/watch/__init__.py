@@ -19,7 +19,7 @@
     supervisor.py  notifies systemd that a job has started and that it is alive
     watched.py    puts them together: what `teacup run` opens around the runner
 
-**To add a listener**, write a class with the methods of `Listener` (or a subclass of `Quiet`), and add it in
+**To add a listener**, write a class with the methods of `Listener` (or a subclass of `Listener`), and add it in
 watched.py. If it shows something, give it `routes()`. No job has to change.
 
 **To add a metric**, declare it in measures.py, and yield a sample in `samples()` of the report that knows its value.

@@ -13,18 +13,16 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Sequence
-from dataclasses import dataclass
+import time
+from collections.abc import Callable, Sequence
 from urllib.parse import quote
 
 from deploy.jobfile.job import CommonJob, MetricsAt
-from deploy.watch.concerns import Told
 from deploy.watch.hour.history import LastHour
 from deploy.watch.life.follower import Follower
-from deploy.watch.life.moment import JobState
 from deploy.watch.life.own_lines import OwnLines
 from deploy.watch.life.rule import all_ready
-from deploy.watch.listener import About, Quiet, Report
+from deploy.watch.listener import Listeners
 from deploy.watch.metrics import Metrics, metrics_routes, probe_routes, probed
 from deploy.watch.page import list_routes, page_routes
 from deploy.watch.server import Answer, Asked, JobServer, Route, Routes
@@ -32,39 +30,16 @@ from teacup.base.errors import ExitCode
 from teacup.base.now import wall_ms
 
 
-@dataclass(frozen=True, slots=True)
-class Shown(Quiet):
-    """Passes the events of a job on: first to the follower, because the other listeners ask it."""
+class Shown(Listeners):
+    """The listeners of a job: first the follower, because the others ask it."""
 
-    follower: Follower
-    metrics: Metrics
-    hour: LastHour
-
-    @classmethod
-    def of(cls, name: str) -> Shown:
-        """Returns the listeners of a job that has not been started yet."""
-        follower = Follower(name, wall_ms)
-        return cls(follower, Metrics(follower), LastHour(follower, wall_ms))
-
-    def opening(self, about: About) -> None:
-        for listener in (self.follower, self.metrics, self.hour):
-            listener.opening(about)
-
-    def moment(self, now: JobState) -> None:
-        for listener in (self.follower, self.metrics, self.hour):
-            listener.moment(now)
-
-    def told(self, told: Told) -> None:
-        for listener in (self.metrics, self.hour):
-            listener.told(told)
-
-    def batch(self, report: Report) -> None:
-        for listener in (self.metrics, self.hour):
-            listener.batch(report)
-
-    def ended(self, code: ExitCode) -> None:
-        for listener in (self.follower, self.metrics, self.hour):
-            listener.ended(code)
+    def __init__(
+        self, name: str, clock_ms: Callable[[], int] = wall_ms, clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        """name: of a job that has not been started yet."""
+        self.follower = Follower(name, clock_ms)
+        self.metrics, self.hour = Metrics(self.follower, clock), LastHour(self.follower, clock_ms)
+        super().__init__(self.follower, self.metrics, self.hour)
 
     def restarts(self, at_ms: int) -> None:
         """Notes when the job will be started again after its run has ended."""
@@ -104,7 +79,7 @@ class Board:
     def show(self, name: str) -> Shown:
         """Returns the job's listeners, and puts it on the board if it is not there yet."""
         if name not in self._jobs:
-            shown = self._jobs[name] = Shown.of(name)
+            shown = self._jobs[name] = Shown(name)
             self._routes |= {f"{self._place(name)}{path}": route for path, route in shown.routes().items()}
             job = name if self._many_jobs else ""
             self._errors[name] = OwnLines(job, logging.ERROR, lambda _, text: shown.follower.failed(text))

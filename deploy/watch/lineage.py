@@ -39,7 +39,7 @@ from openlineage.client.uuid import generate_new_uuid
 
 from deploy.jobfile.job import LineageTo
 from deploy.watch import measures
-from deploy.watch.listener import About, Quiet, Report
+from deploy.watch.listener import About, Listener, Report
 from teacup.base.errors import ExitCode
 from teacup.base.now import wall_ms
 from teacup.base.times import iso
@@ -68,7 +68,7 @@ def _client(url: str | None) -> Client:
     return OpenLineageClient(config={"transport": {"type": "http", "url": url, **auth}})
 
 
-class Lineage(Quiet):
+class Lineage(Listener):
     """Reports one run. `clock` returns monotonic seconds."""
 
     watches = False

@@ -28,7 +28,7 @@ from rich.text import Text
 from deploy.watch.concerns import Told
 from deploy.watch.life.moment import JobState, Phase, TopicLag
 from deploy.watch.life.rule import JobFacts, Life, State, life
-from deploy.watch.listener import About, Report
+from deploy.watch.listener import About, Listener, Report
 from deploy.watch.measures import DEAD, LATE, ROWS
 from teacup.base.errors import ExitCode
 from teacup.base.logs import INDENT, json_line, mention
@@ -44,7 +44,7 @@ _SPINNER = 2
 _NOTHING_TOLD = JobState(at_ms=0, phase=Phase.STARTING)
 
 
-class Lines:
+class Lines(Listener):
     """Prints what a job does."""
 
     wants_detail = False
@@ -77,7 +77,8 @@ class Lines:
         self._dead: Counter[str] = Counter()
         self._lag: TopicLag | None = None
         self._began_s = clock()
-        if not as_json and not name and self._terminal:
+        self.watches = self._terminal and not as_json and not name
+        if self.watches:
             self._status = Status(_Drawn(self._live), console=Console(file=self._out), spinner="line")
 
     def opening(self, about: About) -> None:
@@ -127,11 +128,6 @@ class Lines:
             self._write(json_line(wall_ms(), "info", {"event": "stopped", "unread": unread}))
         else:
             self._print([f"stopped before it was done: {line}"])
-
-    @property
-    def watches(self) -> bool:
-        """Whether there is a terminal with a live line."""
-        return self._status is not None
 
     def moment(self, now: JobState) -> None:
         """Updates the live line: the state of the job, its last batch, what it waits for and how much is left."""

@@ -93,18 +93,15 @@ class About:
     fields: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
 
 
-class Listener(Protocol):
-    """Follows what a job does. `Quiet` has all methods and does nothing."""
+class Listener:
+    """Follows what a job does. Does nothing itself: others override what they need.
 
-    @property
-    def watches(self) -> bool:
-        """Whether it uses `moment`. If no listener does, the lag and what a plan waits for are not looked up."""
-        ...
+    watches        whether it uses `moment`. If no listener does, the lag and what a plan waits for are not looked up
+    wants_detail   whether it uses more of `About` than the job's name, what it does, and its inputs
+    """
 
-    @property
-    def wants_detail(self) -> bool:
-        """Whether it uses more of `About` than the job's name, what it does, and its inputs."""
-        ...
+    watches: bool = True
+    wants_detail: bool = True
 
     def opening(self, about: About) -> None:
         """Takes what does not change. Called once, first."""
@@ -122,42 +119,14 @@ class Listener(Protocol):
         """Takes how the run has ended. Called once, last."""
 
 
-class Quiet:
-    """A listener that does nothing. Others override what they need."""
-
-    watches = True
-    wants_detail = True
-
-    def opening(self, about: About) -> None:
-        pass
-
-    def moment(self, now: JobState) -> None:
-        pass
-
-    def told(self, told: Told) -> None:
-        pass
-
-    def batch(self, report: Report) -> None:
-        pass
-
-    def ended(self, code: ExitCode) -> None:
-        pass
-
-
-class Listeners:
+class Listeners(Listener):
     """Calls several listeners in turn. One that fails is logged once, and harms neither the job nor the others."""
 
     def __init__(self, *listeners: Listener) -> None:
         self._listeners, self._failed = listeners, set[int]()
+        self.watches = any(listener.watches for listener in listeners)
+        self.wants_detail = any(listener.wants_detail for listener in listeners)
         self._one_at_a_time = threading.RLock()  # batches come from the loop's thread
-
-    @property
-    def watches(self) -> bool:
-        return any(listener.watches for listener in self._listeners)
-
-    @property
-    def wants_detail(self) -> bool:
-        return any(listener.wants_detail for listener in self._listeners)
 
     def opening(self, about: About) -> None:
         self._tell("opening", about)

@@ -63,9 +63,8 @@ def _share(metric: Metric, part: str, whole: str, over: str) -> str:
     return f"({increases[0].strip()} / ({increases[1].strip()} > 0))"
 
 
-def _quantile(quantile: float, metric: Metric, by: str = "") -> str:
-    labels = ", ".join(filter(None, [JOB_LABEL, by, "le"]))
-    buckets = f"sum by ({labels}) (rate({_of(metric, suffix='_bucket')}[$__rate_interval]))"
+def _quantile(quantile: float, metric: Metric) -> str:
+    buckets = f"sum by ({JOB_LABEL}, le) (rate({_of(metric, suffix='_bucket')}[$__rate_interval]))"
     return f"histogram_quantile({quantile}, {buckets})"
 
 

@@ -24,7 +24,7 @@ from deploy.watch.concerns import Told
 from deploy.watch.life.follower import Follower
 from deploy.watch.life.moment import JobState, Phase
 from deploy.watch.life.rule import State
-from deploy.watch.listener import About, Quiet, Report
+from deploy.watch.listener import About, Listener, Report
 from deploy.watch.measures import HELD_BY, JOB_LABEL, METRICS, REASONS_TO_WAIT, Measured, Metric, Type
 from deploy.watch.server import Answer, Asked, Routes
 from teacup.base.errors import ExitCode
@@ -84,7 +84,7 @@ class Numbers:
             return {labels: Counted(list(counted.counts), counted.total) for labels, counted in found.items()}
 
 
-class Metrics(Quiet):
+class Metrics(Listener):
     """A listener that keeps the numbers; `follower` knows the state of the job."""
 
     def __init__(self, follower: Follower, clock: Callable[[], float] = time.monotonic) -> None:

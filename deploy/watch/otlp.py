@@ -18,7 +18,7 @@ from opentelemetry.sdk.metrics import MeterProvider
 from opentelemetry.sdk.metrics.export import PeriodicExportingMetricReader
 from opentelemetry.sdk.resources import Resource
 
-from deploy.watch.listener import About, Quiet, Report
+from deploy.watch.listener import About, Listener, Report
 from deploy.watch.measures import METRICS, Measured, Metric, Type
 from deploy.watch.metrics import Metrics
 from teacup.base.errors import ExitCode
@@ -35,7 +35,7 @@ for _name in ("exporter.otlp.proto.http.metric_exporter", "sdk.metrics._internal
     logging.getLogger(f"opentelemetry.{_name}").addFilter(Sparse(SAY_EVERY_S))
 
 
-class Otlp(Quiet):
+class Otlp(Listener):
     """A listener that sends the numbers of `metrics`, and so must come after it among the listeners."""
 
     def __init__(self, url: str, metrics: Metrics, every_ms: float = EVERY_MS) -> None:

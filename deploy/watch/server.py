@@ -32,7 +32,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from urllib.parse import parse_qsl, urlsplit
+from urllib.parse import urlsplit
 
 log = logging.getLogger("teacup")
 
@@ -58,7 +58,6 @@ class Asked:
     """A request; `headers` by lower-case name."""
 
     path: str
-    query: Mapping[str, str] = field(default_factory=dict)
     headers: Mapping[str, str] = field(default_factory=dict)
 
 
@@ -234,7 +233,7 @@ class _Request(BaseHTTPRequestHandler):
             return Answer.text(f"not found; there is {', '.join(known)}", HTTPStatus.NOT_FOUND)
         headers = {name.lower(): value for name, value in self.headers.items()}
         try:
-            return route(Asked(asked.path, dict(parse_qsl(asked.query)), headers))
+            return route(Asked(asked.path, headers))
         except Exception as error:
             log.warning("%s failed: %s: %s", asked.path, type(error).__name__, error, exc_info=error)
             return Answer.text("failed; the job's log says how", HTTPStatus.INTERNAL_SERVER_ERROR)

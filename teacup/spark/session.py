@@ -15,13 +15,12 @@ import shutil
 import subprocess
 import sys
 import threading
-from collections.abc import Callable, Mapping
-from concurrent.futures import Future
+from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING
 
 from teacup.base.logs import AS_JSON, NO_JOB
-from teacup.base.process import JOBS
+from teacup.base.process import JOBS, begun
 from teacup.spark import conf
 from teacup.spark.cluster import Executors, ExecutorWatch, check_master
 from teacup.spark.errors import JvmEnded, MasterUnreachable, SessionRefused, StartFailed
@@ -30,7 +29,6 @@ from teacup.spark.java import JAVA_OPTIONS, Jvm, archive_options, use_spark_home
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-T = TypeVar("T")
 
 log = logging.getLogger("teacup")
 
@@ -93,7 +91,8 @@ class Session:
     def spark(self) -> SparkSession:
         """Waits for the JVM the first time. Raises `SessionRefused`, `JvmEnded`."""
         if self._spark is None:
-            self._spark = _in_thread(self._created)
+            # In a thread: a context of the main thread takes SIGINT from the job, and stops it with a traceback.
+            self._spark = begun(self._created).result()
             self._executors = ExecutorWatch(self._spark)
             self._executors.now()  # if there are none, they are missing from now on
         return self._spark
@@ -185,20 +184,6 @@ def java_reason(text: str) -> str:
 def _connection_ended(request: object, address: object) -> None:
     """Replaces a traceback on standard error. This happens only if the JVM ends by itself, which the job reports."""
     log.debug("Spark's JVM has closed the connection for accumulators", exc_info=True)
-
-
-def _in_thread(start: Callable[[], T]) -> T:
-    """Starts in a thread, as a context of the main thread takes SIGINT from the job and stops it with a traceback."""
-    outcome: Future[T] = Future()
-
-    def run() -> None:
-        try:
-            outcome.set_result(start())
-        except BaseException as error:  # noqa: BLE001 - raised again in the waiting thread
-            outcome.set_exception(error)
-
-    threading.Thread(target=run, name="spark-start", daemon=True).start()
-    return outcome.result()
 
 
 def _properties(given: Mapping[str, str], rows_in_jvm: bool) -> dict[str, str]:

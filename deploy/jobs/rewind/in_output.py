@@ -24,6 +24,7 @@ from deploy.errors import ForeignRow
 from deploy.jobfile.job import JoinJob
 from deploy.output.kept import Offsets, RowsToKeep, of_right
 from joins.errors import DataLoss
+from joins.plan.log_checks import is_compacted
 from joins.spec import JoinType
 from teacup.kafka.client import committed_only
 from teacup.kafka.delivery.provenance import BatchTag, positions_in, provenance_of, tags_in
@@ -61,7 +62,7 @@ def rows_in_output(
     origins = [BatchTag.of(job.spec.name, generation, 0).origin for generation in generations]
     found = _Found(topic, first, origins, _since(job, first, time_ms))
     with closing(BrokerLog(topic, kafka)) as log, closing(RangeReader(topic, kafka)) as reader:
-        if "compact" in log.config().get("cleanup.policy", ""):
+        if is_compacted(log.config()):
             raise DataLoss(
                 f"output topic {topic!r} is compacted: rows that are missing there may have been written; {_REMEDY}"
             )

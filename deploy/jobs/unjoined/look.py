@@ -9,13 +9,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from datadelay.positions.checkpoint import SparkCheckpoint
+from datadelay.errors import CheckpointNotUnderstood
 from deploy.checkpoint.join_checkpoint import Checkpoint
 from deploy.checkpoint.place import current
 from deploy.jobfile.job import JoinJob
 from joins.batch.state import BatchPlan
-from joins.errors import DataLoss, SpecChanged
+from joins.errors import DataLoss
 from joins.lookup.unjoined.expired import Seen
+from joins.plan.log_checks import is_compacted
 from joins.plan.reader import state_after
 from joins.read.side_log import side_log
 from teacup.base.now import wall_ms
@@ -57,12 +58,14 @@ def look(job: JoinJob, logs: Logs) -> Seen:
 
 
 def committed_plan(job: JoinJob) -> BatchPlan:
-    """Returns the plan of the join's newest committed batch. Raises `SpecChanged`, and as `SparkCheckpoint` does."""
-    ends = SparkCheckpoint(current(job).checkpoint).ends()
-    if len(ends) != 1 or not isinstance(ends[0], dict):
-        raise SpecChanged(f"checkpoint {job.checkpoint} is not that of a join: it has {len(ends)} sources")
-    batch_plan = BatchPlan.from_json(ends[0])
-    Checkpoint(current(job).checkpoint).check_belongs(batch_plan, job.spec)
+    """Returns the plan of the join's newest committed batch. Raises `SpecChanged`, `CheckpointUnreadable`, and
+    `CheckpointNotUnderstood` if there is none.
+    """
+    checkpoint = Checkpoint(current(job).checkpoint)
+    batch_plan = checkpoint.committed()
+    if batch_plan is None:
+        raise CheckpointNotUnderstood(f"checkpoint {job.checkpoint}: no batch has been committed; run the join first")
+    checkpoint.check_belongs(batch_plan, job.spec)
     return batch_plan
 
 
@@ -77,9 +80,9 @@ def state_left_behind(job: JoinJob, batch_plan: BatchPlan) -> BatchPlan:
 
 def check_output(output: BrokerLog) -> None:
     """Raises `DataLoss` for a compacted output topic."""
-    policy = output.config().get("cleanup.policy", "")
-    if "compact" in policy:
+    config = output.config()
+    if is_compacted(config):
         raise DataLoss(
-            f"output topic {output.topic!r} has cleanup.policy={policy}: rows that compaction removes would make their "
-            "right records unjoined. Give it cleanup.policy=delete"
+            f"output topic {output.topic!r} has cleanup.policy={config['cleanup.policy']}: rows that compaction "
+            "removes would make their right records unjoined. Give it cleanup.policy=delete"
         )

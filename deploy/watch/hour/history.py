@@ -26,7 +26,7 @@ from deploy.watch.hour.wait_curve import BatchWaits, WaitCurve
 from deploy.watch.life.follower import Follower
 from deploy.watch.life.moment import JobState, TopicLag
 from deploy.watch.life.rule import MISSING, Life, Progress, State, progress
-from deploy.watch.listener import About, Quiet, Report
+from deploy.watch.listener import About, Listener, Report
 from deploy.watch.measures import Measured
 from joins.read.waits import BOUNDS_MS
 from teacup.base.errors import ExitCode
@@ -141,7 +141,7 @@ class Bin:
             self.held[who] = self.held.get(who, 0) + 1
 
 
-class LastHour(Quiet):
+class LastHour(Listener):
     """The last hour of a job; `follower` knows its state. Thread-safe: the runner reports, servers ask."""
 
     def __init__(self, follower: Follower, clock_ms: Callable[[], int]) -> None:

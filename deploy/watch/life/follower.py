@@ -11,11 +11,11 @@ from collections.abc import Callable
 
 from deploy.watch.life.moment import JobState
 from deploy.watch.life.rule import JobFacts, Life, life
-from deploy.watch.listener import About, Quiet
+from deploy.watch.listener import About, Listener
 from teacup.base.errors import ExitCode
 
 
-class Follower(Quiet):
+class Follower(Listener):
     """The state of one job of this process. Thread-safe."""
 
     def __init__(self, name: str, clock_ms: Callable[[], int]) -> None:

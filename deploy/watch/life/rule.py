@@ -167,18 +167,13 @@ def _stops(facts: JobFacts) -> Life | None:
     return Life(State.STOPPING, text="the batch in progress is finished first")
 
 
-def _lacks_brokers(facts: JobFacts) -> Life | None:
-    """Comes before what the plan waits for, which is outdated if the brokers do not answer."""
-    return _without_brokers(facts, State.HELD)
-
-
-def _lacks_executors(facts: JobFacts) -> Life | None:
-    """Comes before what the plan waits for, because nothing is read without executors."""
-    return _without_executors(facts, State.HELD)
-
-
 def _waits(facts: JobFacts) -> Life | None:
-    """Applies only to longer waits than usual, because a join waits a little between batches."""
+    """Applies only to longer waits than usual, because a join waits a little between batches.
+
+    Without brokers or executors, what the plan waits for is outdated.
+    """
+    if held := _without_brokers(facts, State.HELD) or _without_executors(facts, State.HELD):
+        return held
     waiting = None if facts.now is None else facts.now.waiting
     if waiting is None or facts.now_ms - waiting.since_ms < usual_ms(waiting.reason):
         return None
@@ -194,10 +189,7 @@ def _runs(facts: JobFacts) -> Life:
     return Life(State.RUNNING)
 
 
-_RULES: tuple[Callable[[JobFacts], Life | None], ...] = (
-    *(_ended, _stands_by, _starts, _stops),
-    *(_lacks_brokers, _lacks_executors, _waits, _runs),
-)
+_RULES: tuple[Callable[[JobFacts], Life | None], ...] = (*(_ended, _stands_by, _starts, _stops, _waits, _runs),)
 
 
 def _without_brokers(facts: JobFacts, state: State) -> Life | None:

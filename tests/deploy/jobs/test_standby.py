@@ -25,7 +25,7 @@ from deploy.jobs import standby as standby_module
 from deploy.jobs.standby import StandbyTurn
 from deploy.jobs.stopping import Stop
 from deploy.watch.life.moment import JobState
-from deploy.watch.listener import Quiet
+from deploy.watch.listener import Listener
 from teacup.base.errors import ExitCode
 from teacup.base.now import wall_ms
 from teacup.spark.cluster import Executors
@@ -64,7 +64,7 @@ def kind_on(checkpoint: object, *, exactly_once: bool = True, trigger_ms: int | 
     return SimpleNamespace(name="clicks", common=common, exactly_once=exactly_once)
 
 
-class Heard(Quiet):
+class Heard(Listener):
     def __init__(self) -> None:
         self.now: JobState | None = None
 
@@ -269,7 +269,7 @@ def test_what_cannot_have_a_standby_is_refused_before_anything_starts(
 ) -> None:
     """With what to do."""
     with pytest.raises(StandbyRefused, match=why):
-        StandbyTurn(kind_on(checkpoint, **how), Quiet(), Stop())
+        StandbyTurn(kind_on(checkpoint, **how), Listener(), Stop())
 
 
 def test_a_shared_folder_is_no_proof_without_transactions(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -277,8 +277,8 @@ def test_a_shared_folder_is_no_proof_without_transactions(tmp_path: Path, monkey
     for module in (lock, standby_module):
         monkeypatch.setattr(module, "file_system_of", lambda _: "nfs4")
     with pytest.raises(StandbyRefused, match="on nfs4"):
-        StandbyTurn(kind_on(tmp_path, exactly_once=False), Quiet(), Stop())
-    StandbyTurn(kind_on(tmp_path), Quiet(), Stop())
+        StandbyTurn(kind_on(tmp_path, exactly_once=False), Listener(), Stop())
+    StandbyTurn(kind_on(tmp_path), Listener(), Stop())
 
 
 def test_a_standby_that_is_asked_to_stop_ends_with_nothing_done(tmp_path: Path) -> None:

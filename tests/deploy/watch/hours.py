@@ -11,10 +11,8 @@ from deploy.watch.board import Shown
 from deploy.watch.concerns import Concern
 from deploy.watch.hour.history import LastHour
 from deploy.watch.hour.wait_curve import BatchWaits
-from deploy.watch.life.follower import Follower
 from deploy.watch.life.moment import JobState, Phase, TopicLag, WaitingFor
 from deploy.watch.listener import About, JobListeners
-from deploy.watch.metrics import Metrics
 from deploy.watch.page import page_routes
 from deploy.watch.server import JobServer
 from joins.read.waits import WaitSample
@@ -47,8 +45,7 @@ class MadeUp:
     def __init__(self, about: About = ABOUT, now_ms: int = NOON_MS) -> None:
         self.now_ms, self.number, self.read_ends = now_ms, 0, dict.fromkeys(range(4), 0)
         self._random = random.Random(7)
-        follower = Follower(about.name, lambda: self.now_ms)
-        self.shown = Shown(follower, Metrics(follower), LastHour(follower, lambda: self.now_ms))
+        self.shown = Shown(about.name, lambda: self.now_ms)
         self.hour = self.shown.hour
         self.listeners = JobListeners(self.shown, clock_ms=lambda: self.now_ms)
         self.shown.opening(about)

@@ -175,7 +175,7 @@ def test_since_when_it_is_so_is_when_that_changed() -> None:
 
 def test_it_is_told_like_any_listener() -> None:
     """And fails for no report that a job gives."""
-    shown = Shown.of(ABOUT.name)
+    shown = Shown(ABOUT.name)
     hour, listeners = shown.hour, Listeners(shown)
     assert hour.document()["job"] is None
 

@@ -13,11 +13,10 @@ import pytest
 from deploy.watch import measures
 from deploy.watch.board import Shown
 from deploy.watch.concerns import OVER_MS, Concern
-from deploy.watch.hour.history import LastHour
 from deploy.watch.life.follower import Follower
 from deploy.watch.life.moment import TopicLag, WaitingFor
 from deploy.watch.lines import Lines
-from deploy.watch.listener import JobListeners, Listeners, Quiet, Report
+from deploy.watch.listener import JobListeners, Listener, Listeners, Report
 from deploy.watch.measures import METRICS, Type
 from deploy.watch.metrics import STANDS_STILL_S, Metrics, metrics_routes
 from deploy.watch.server import Answer, JobServer, Routes
@@ -35,7 +34,7 @@ def routes(shown: Shown) -> Routes:
 
 def test_promtool_accepts_every_metric() -> None:
     """Names, units, types and help, in the text that Prometheus reads."""
-    metrics = Shown.of("clicks")
+    metrics = Shown("clicks")
     metrics.opening(ABOUT)
     metrics.moment(state(lag=TopicLag(0, {"left-topic": 3}), waited_s={"clock": 2.0}, plan_s=0.1))
     metrics.batch(Batch(numbers=one_of_each()))
@@ -52,7 +51,7 @@ def test_promtool_accepts_every_metric() -> None:
 
 def test_counters_add_up_gauges_are_replaced_and_durations_are_counted_by_size() -> None:
     """Over two batches."""
-    metrics = Shown.of("clicks")
+    metrics = Shown("clicks")
     metrics.opening(ABOUT)
     for value in (3, 4):
         metrics.batch(
@@ -78,7 +77,7 @@ def test_counters_add_up_gauges_are_replaced_and_durations_are_counted_by_size()
 
 def test_who_asks_for_openmetrics_gets_it() -> None:
     """As Prometheus does if it is set to."""
-    metrics = Shown.of("clicks")
+    metrics = Shown("clicks")
     metrics.opening(ABOUT)
     with served(routes(metrics)) as server:
         _, text, headers = asked(server, "/metrics", Accept="application/openmetrics-text; version=1.0.0")
@@ -89,7 +88,7 @@ def test_who_asks_for_openmetrics_gets_it() -> None:
 
 def test_waiting_and_lag_are_known_without_a_batch() -> None:
     """They matter most while there are none; the planner counts on, and starts over with the process."""
-    metrics = Shown.of("clicks")
+    metrics = Shown("clicks")
     metrics.opening(ABOUT)
     for waited_s in ({"clock": 2.0}, {"clock": 5.0, "unread": 1.0}):
         metrics.moment(state(lag=TopicLag(0, {"left-topic": 7, "right-topic": 0}), waited_s=waited_s))
@@ -103,7 +102,7 @@ def test_waiting_and_lag_are_known_without_a_batch() -> None:
 
 def test_a_job_that_starts_lives_and_is_not_ready() -> None:
     """It has not claimed its output yet."""
-    metrics = Shown.of("clicks")
+    metrics = Shown("clicks")
     metrics.opening(ABOUT)
     with served(routes(metrics)) as server:
         answers = [asked(server, path)[:2] for path in ("/livez", "/readyz")]
@@ -116,7 +115,7 @@ def test_a_job_that_starts_lives_and_is_not_ready() -> None:
 
 def test_a_job_that_waits_lives_is_ready_and_says_so() -> None:
     """Nothing that an orchestrator does would help."""
-    metrics = Shown.of("clicks")
+    metrics = Shown("clicks")
     metrics.opening(ABOUT)
     metrics.moment(state(waiting=WaitingFor("open_transaction", 1_700_000_000_000, "right-0: an open transaction")))
     with served(routes(metrics)) as server:
@@ -128,7 +127,7 @@ def test_a_job_that_waits_lives_is_ready_and_says_so() -> None:
 
 def test_without_brokers_a_job_lives_and_is_not_ready() -> None:
     """It goes on by itself once they answer."""
-    metrics = Shown.of("clicks")
+    metrics = Shown("clicks")
     metrics.opening(ABOUT)
     metrics.moment(state(unreachable="no broker answered"))
     with served(routes(metrics)) as server:
@@ -143,8 +142,7 @@ def test_without_brokers_a_job_lives_and_is_not_ready() -> None:
 def test_a_loop_that_stands_still_is_not_alive() -> None:
     """An orchestrator starts the job again."""
     clock = Clock()
-    follower = Follower("clicks", wall_ms)
-    metrics = Shown(follower, Metrics(follower, clock), LastHour(follower, wall_ms))
+    metrics = Shown("clicks", clock=clock)
     metrics.opening(ABOUT)
     metrics.moment(state())
     with served(routes(metrics)) as server:
@@ -159,11 +157,11 @@ def test_a_loop_that_stands_still_is_not_alive() -> None:
 def test_a_listener_that_fails_harms_neither_the_job_nor_others(caplog: pytest.LogCaptureFixture) -> None:
     """Its first failure is logged, with where it happened."""
 
-    class Failing(Quiet):
+    class Failing(Listener):
         def batch(self, report: Report) -> None:
             raise ValueError("broken")
 
-    metrics = Shown.of("clicks")
+    metrics = Shown("clicks")
     listeners = Listeners(Failing(), metrics)
     listeners.opening(ABOUT)
     for _ in range(3):
@@ -180,7 +178,7 @@ def test_a_concern_of_every_batch_is_said_once_to_all(caplog: pytest.LogCaptureF
     """The log, machines, the metric: when it begins, has grown, and is over."""
     caplog.set_level("INFO", "teacup")
     now_ms, out, metrics = [0], io.StringIO(), Metrics(Follower(ABOUT.name, wall_ms))
-    listeners = Listeners(JobListeners(Lines(as_json=True, out=out), metrics, clock_ms=lambda: now_ms[0]), Quiet())
+    listeners = Listeners(JobListeners(Lines(as_json=True, out=out), metrics, clock_ms=lambda: now_ms[0]), Listener())
     listeners.opening(ABOUT)
 
     for size in (19, 12, 190, 100):

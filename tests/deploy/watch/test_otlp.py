@@ -78,7 +78,7 @@ def points(request: ExportMetricsServiceRequest) -> dict[str, dict[tuple[str, ..
 
 def test_a_receiver_gets_the_numbers_of_the_job(receiver: Receiver) -> None:
     """All of them at the end, whatever was sent before; the job is the service."""
-    shown = Shown.of("clicks")
+    shown = Shown("clicks")
     listeners = Listeners(shown, Otlp(receiver.url, shown.metrics))
     listeners.opening(ABOUT)
     listeners.moment(JobState(at_ms=0, phase=Phase.RUNNING, lag=TopicLag(0, {"left-topic": 7})))
@@ -100,7 +100,7 @@ def test_a_receiver_gets_the_numbers_of_the_job(receiver: Receiver) -> None:
 
 def test_a_receiver_that_is_not_there_does_not_keep_the_job(caplog: pytest.LogCaptureFixture) -> None:
     """It ends within seconds, with a line about it."""
-    shown = Shown.of("clicks")
+    shown = Shown("clicks")
     listeners = Listeners(shown, Otlp(f"http://127.0.0.1:{free_port()}", shown.metrics))
     listeners.opening(ABOUT)
     listeners.batch(Batch())

@@ -17,7 +17,7 @@ from deploy.kinds.job_kind import kind_of
 from deploy.output.accounts import DeliveredBatch, Refused
 from deploy.watch import measures
 from deploy.watch.lines import Lines
-from deploy.watch.listener import Listeners, Quiet, Report
+from deploy.watch.listener import Listener, Listeners, Report
 from deploy.watch.measures import REASONS_TO_WAIT, STAGES, Measured, Metric, Type
 from joins.batch.facts import BucketFacts, RangeFacts
 from joins.plan.wait_reasons import Cause
@@ -167,7 +167,7 @@ def test_without_a_listener_that_wants_detail_only_the_line_is_made() -> None:
 
     assert (brief.does, brief.version, brief.zeros, dict(brief.fields)) == (kind.opening(), "", (), {})
     assert not Listeners(Lines(as_json=True)).wants_detail
-    assert Listeners(Lines(as_json=True), Quiet()).wants_detail
+    assert Listeners(Lines(as_json=True), Listener()).wants_detail
 
 
 def test_every_cause_of_waiting_has_a_reason_that_metrics_know() -> None:

@@ -329,7 +329,7 @@ def test_one_run_at_a_time_and_a_join_that_has_begun(job, by_hand, caplog):
     other = replace(job, spec=changed(job.spec, before_ms=7))
 
     assert before_it_began == ExitCode.CHECKPOINT
-    assert "has committed a batch?" in caplog.text
+    assert "no batch has been committed; run the join first" in caplog.text
     assert "Traceback" not in caplog.text
     assert beside_another == ExitCode.CHECKPOINT
     assert ran(other) == ExitCode.CHECKPOINT
