@@ -27,6 +27,7 @@ from teacup.spark.batches.log import FORGETS_EVERY, BatchLog
 from teacup.spark.batches.loop import BatchLoop
 from teacup.spark.batches.placement import grouped, placed
 from teacup.spark.checkpoint import SparkLogs
+from teacup.spark.checkpoint_access import opened
 from teacup.spark.errors import CheckpointInterrupted, CheckpointRefused, CheckpointUnreachable
 from teacup.spark.jvm_errors import crossed
 from teacup.spark.stream_reader import BatchWork, ReaderControl, StreamReader, pickled
@@ -315,7 +316,9 @@ class Renaming(MemoryFileSystem):
         super().pipe_file(path, value, mode)
 
 
-@pytest.mark.parametrize("at", ["{tmp_path}", "memory://checkpoints/a", "hdfs://checkpoints/a"])
+@pytest.mark.parametrize(
+    "at", ["{tmp_path}", "file://{tmp_path}", "{tmp_path}/a::b [1]*", "memory://checkpoints/a", "hdfs://checkpoints/a"]
+)
 def test_a_record_is_the_same_on_every_file_system(tmp_path: Path, at: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Only where a file that is written can be seen, it gets its name once it is whole."""
     monkeypatch.setitem(importlib.import_module("fsspec.registry")._registry, "hdfs", Renaming)
@@ -328,7 +331,7 @@ def test_a_record_is_the_same_on_every_file_system(tmp_path: Path, at: str, monk
         kept.plan(number, {"at": number})
         if number:
             kept.commit(number)
-    logs = SparkLogs.at(checkpoint)
+    logs = opened(checkpoint)
 
     assert logs.planned() == logs.committed() == [0, 1, 2]
     assert [BatchLog(checkpoint, 100).end(number) for number in (-1, 0, 1, 2)] == [{}, *({"at": n} for n in range(3))]
