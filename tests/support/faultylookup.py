@@ -29,7 +29,7 @@ from tests.support.redis_server import RedisProcess
 from tests.support.simulatedlookup import Simulated, lookup_spec
 from tests.support.storage_process import TOKEN, client, free_port, server_process
 
-NAMESPACES = 150
+NAMESPACES = 200  # as many as all runs of a server need
 AGES_MS = 4 * 10**12
 """How long items live: simulated times begin in 1970, and the store has the present time."""
 
