@@ -6,11 +6,11 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.support.zookeeper_server import running_zookeeper
-
 
 @pytest.fixture(scope="session")
 def zookeeper(tmp_path_factory: pytest.TempPathFactory) -> Iterator[str]:
     """Yields the address of one real ZooKeeper server for the whole session."""
+    from tests.support.zookeeper_server import running_zookeeper  # takes seconds
+
     with running_zookeeper(tmp_path_factory.mktemp("zookeeper")) as address:
         yield address

@@ -176,7 +176,7 @@ def test_it_says_what_runs_did_with_late_records_too():
         rows: dict[tuple[int, int], set] = {}
         for row in run.results:
             rows.setdefault((row.left_partition, row.left_offset), set()).add(row.right)
-        for left in list(history.left.records())[::4]:
+        for left in list(history.left.records())[::8]:
             in_rows = rows[left.partition, left.offset] - {None}
 
             by_plans = explained(simulation, left, 1, None)

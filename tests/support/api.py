@@ -19,9 +19,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from teacup.http.server.config import ServerKeys
 from teacup.http.server.serving import uvicorn_config
-
-NOON_MS = 1_795_176_000_000
-"""2026-11-20T12:00:00Z."""
+from tests.support.times import NOON_MS
 
 
 @dataclass

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from teacup.http.server.serving import SteadyClock
-from tests.support.api import NOON_MS
+from tests.support.times import NOON_MS
 
 HOUR_MS = 3_600_000
 STEP_MS = 2 * HOUR_MS

@@ -1,22 +1,26 @@
-"""What the tests of the Data Delay API share."""
+"""What the tests of the Data Delay API share. What starts servers is imported by the fixtures: it takes seconds."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from datadelay.model import PartitionReport, Submission
-from tests.support.api import NOON_MS
-from tests.support.delay_server import RunningServer, running_server
-from tests.support.postgresql import PostgresServer, postgres_server
+from tests.support.times import NOON_MS
+
+if TYPE_CHECKING:
+    from tests.support.delay_server import RunningServer
+    from tests.support.postgresql import PostgresServer
 
 
 @pytest.fixture(scope="session")
 def postgresql() -> Iterator[PostgresServer]:
     """Runs a PostgreSQL for the whole session; a test that kills it starts it again."""
+    from tests.support.postgresql import postgres_server
+
     with postgres_server() as running:
         yield running
 
@@ -33,6 +37,8 @@ def database(request: pytest.FixtureRequest, tmp_path: Path) -> str:
 @pytest.fixture
 def server(tmp_path: Path) -> Iterator[RunningServer]:
     """Runs a server for this test alone."""
+    from tests.support.delay_server import running_server
+
     with running_server(tmp_path) as running:
         yield running
 

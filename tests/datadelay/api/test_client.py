@@ -24,8 +24,8 @@ from datadelay.errors import (
     SubmissionLate,
 )
 from datadelay.model import DelayState, PartitionReport, Submission
-from tests.support.api import NOON_MS
 from tests.support.delay_server import RunningServer
+from tests.support.times import NOON_MS
 
 Make = Callable[..., Submission]
 Answer = tuple[int, dict[str, str], bytes]

@@ -12,9 +12,9 @@ from selenium import webdriver
 from selenium.webdriver.common.by import By
 
 from datadelay.model import PartitionReport, Submission
-from tests.support.api import NOON_MS
 from tests.support.chromium import browser, chromium, resize, wait
 from tests.support.delay_server import RunningServer, running_server
+from tests.support.times import NOON_MS
 
 __all__ = ["browser", "chromium"]
 

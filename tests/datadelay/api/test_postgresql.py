@@ -21,9 +21,9 @@ from datadelay.model import PartitionReport, Submission
 from datadelay.publish import rewind
 from deploy.broker.lifeline import free_port
 from teacup.base.now import wall_ms
-from tests.support.api import NOON_MS
 from tests.support.delay_process import TOKEN, open_store, put, server_process
 from tests.support.postgresql import QUOTED, PostgresServer
+from tests.support.times import NOON_MS
 from tests.support.waiting import wait_until
 
 Make = Callable[..., Submission]

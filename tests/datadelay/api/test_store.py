@@ -16,8 +16,8 @@ from datadelay.api.schema import metadata, migrate
 from datadelay.errors import ConfigInvalid, StoreUnavailable
 from datadelay.model import Submission
 from datadelay.publish import rewind
-from tests.support.api import NOON_MS
 from tests.support.delay_process import open_store, put
+from tests.support.times import NOON_MS
 
 Make = Callable[..., Submission]
 

@@ -4,15 +4,17 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from datadelay.collector.run import collect
 from teacup.base.now import wall_ms
 from tests.datadelay.collector.runs import Run, write
-from tests.support.delay_server import RunningServer, running_server
 from tests.support.stepped import Stepped
+
+if TYPE_CHECKING:
+    from tests.support.delay_server import RunningServer
 
 
 @pytest.fixture
@@ -32,6 +34,8 @@ def stepped(kafka: dict[str, str]) -> Iterator[Callable[[str], Stepped]]:
 @pytest.fixture
 def server(tmp_path: Path) -> Iterator[RunningServer]:
     """Runs a Data Delay API for this test alone, which uses the machine's clock."""
+    from tests.support.delay_server import running_server  # takes a second
+
     with running_server(tmp_path) as running:
         running.clock.now_ms = wall_ms()
         yield running

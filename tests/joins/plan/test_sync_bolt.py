@@ -69,7 +69,7 @@ def test_each_of_many_buckets_has_its_share_unless_a_limit_was_given(monkeypatch
         monkeypatch.setattr(f"joins.spec.{name}", records)
 
     def largest(buckets, **given):
-        run = simulation(join_spec(outliers=0, **given), [steady(200)] * buckets, [steady(200)] * buckets, DAY_MS)
+        run = simulation(join_spec(outliers=0, **given), [steady(80)] * buckets, [steady(80)] * buckets, DAY_MS)
         return max(read for _, read in batches(run))
 
     for buckets, limit in ((1, 60), (4, 160), (10, 240)):

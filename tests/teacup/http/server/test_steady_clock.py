@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from teacup.base.clock import STEADY_MS, TOLERANCE_MS
-from tests.support.api import NOON_MS
 from tests.support.clocks import STEP_MS, Clocks
+from tests.support.times import NOON_MS
 
 LOOKS = st.lists(st.tuples(st.integers(0, 2 * STEADY_MS), st.sampled_from([-STEP_MS, 0, STEP_MS])), max_size=30)
 """Time that passes, and how far the wall clock is off at the look after it."""

@@ -24,10 +24,10 @@ from teacup.storage.errors import (
     StorageError,
 )
 from teacup.storage.model import ReadResult, Status, WriteResult
-from tests.support.api import NOON_MS
 from tests.support.dictbackend import DictBackend, unavailable
 from tests.support.faultyproxy import Fault, Proxy, closed, half_a_body, running_proxy, shorter_body, status
 from tests.support.storage_server import RunningServer, item, running_server
+from tests.support.times import NOON_MS
 
 OK = WriteResult(Status.OK)
 ITEMS = [item(b"key-%d" % number, number) for number in range(50)]

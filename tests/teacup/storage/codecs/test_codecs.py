@@ -23,8 +23,8 @@ from teacup.storage.codecs.codec import ENCODINGS, LARGEST, Codec, compress, dec
 from teacup.storage.codecs.json import JsonCodec
 from teacup.storage.errors import RequestInvalid, RequestMalformed, RequestTooLarge
 from teacup.storage.model import Item, ReadResult, Status, WriteResult
-from tests.support.api import NOON_MS
 from tests.support.storage_server import NAMESPACES, RunningServer, item, running_server
+from tests.support.times import NOON_MS
 
 MANY_BYTES = 1 << 20
 CODECS: list[Codec] = [JsonCodec(), ArrowCodec()]
