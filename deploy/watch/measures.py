@@ -153,7 +153,9 @@ WARNINGS = _counter(
 
 # Batches
 BATCHES = _counter("batches", "Batches that were carried out")
-LAST_BATCH = _gauge("last_batch_timestamp_seconds", "When the last batch was carried out")
+LAST_BATCH = _gauge(
+    "last_batch_timestamp_seconds", "When the last batch was carried out; before the first one, when the job began"
+)
 BATCH_SECONDS = _seconds("batch_duration", "Duration of a batch, without its plan")
 STAGE_SECONDS = _seconds(
     "batch_stage_duration", "Duration of a stage of a batch, of the bucket in which it took longest", "stage"

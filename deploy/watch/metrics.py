@@ -100,6 +100,8 @@ class Metrics(Listener):
         self.numbers.take([build, measures.JOB(1, kind=about.kind), *about.zeros])
         self.numbers.take(metric(0) for metric in METRICS if metric.type is Type.COUNTER and not metric.labels)
         self.numbers.take([measures.RESTARTS(restarted)])
+        if not restarted:  # a first batch that hangs is noticed, too
+            self.numbers.take([measures.LAST_BATCH(wall_ms() / 1000)])
         self.numbers.take(measures.WAITING(0, reason=reason) for reason in REASONS_TO_WAIT)
 
     def moment(self, now: JobState) -> None:

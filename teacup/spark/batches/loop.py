@@ -42,7 +42,7 @@ class BatchLoop:
     """The batches of one reader, in a thread of its own from `start` until all is read, or `stop`.
 
     group         Spark's job group of its batches
-    newest        where the newest committed batch of this run ends; {}: there is none
+    newest        where the newest committed batch ends; {}: not known, or there is none
     in_progress   whether a batch is; in a loop that was stopped it never becomes true again
     """
 
@@ -57,7 +57,7 @@ class BatchLoop:
         committed: Callable[[Mapping[str, Any]], None] = lambda _: None,
     ) -> None:
         """every_ms: from the beginning of a batch to that of the next, at least; None: ends once all is read;
-        committed: is told where each committed batch ends.
+        committed: is told where the newest committed batch ends, at the start and after each.
 
         Raises what `BatchLog` raises.
         """
@@ -118,7 +118,9 @@ class BatchLoop:
         end = self._log.end(number)
         if self._every_s is None:
             self._reader.available_now()
-        if not committed and self._begin():
+        if committed and end:
+            self._done(end)
+        elif not committed and self._begin():
             self._carry_out(number, end)
         while not self._stopped.is_set():
             began_s = time.monotonic()
@@ -150,8 +152,11 @@ class BatchLoop:
         if self._stopped.is_set():
             return
         self._log.commit(number)
-        self.newest = end
         self.in_progress = False
+        self._done(end)
+
+    def _done(self, end: dict[str, Any]) -> None:
+        self.newest = end
         self._committed(end)
 
     def _tasks(self, end: dict[str, Any]) -> BatchTasks:

@@ -50,9 +50,11 @@ def test_promtool_accepts_every_metric() -> None:
 
 
 def test_counters_add_up_gauges_are_replaced_and_durations_are_counted_by_size() -> None:
-    """Over two batches."""
+    """Over two batches; that no batch was carried out is known before the first one, too."""
     metrics = Shown("clicks")
     metrics.opening(ABOUT)
+    with served(routes(metrics)) as server:
+        assert 'teacup_last_batch_timestamp_seconds{teacup_job="clicks"} ' in asked(server, "/metrics")[1]
     for value in (3, 4):
         metrics.batch(
             Batch(

@@ -130,8 +130,9 @@ def test_it_reads_all_and_ends(spark: SparkSession, tmp_path: Path) -> None:
     logs = SparkLogs.at(str(tmp_path))
     known = logs.query_id()
 
-    again = Finished()
-    assert loop(spark, tmp_path, Counting(3), again, None).start().awaitTermination(60)
+    again, told = Finished(), list[Any]()
+    batches = BatchLoop(spark, "counting", str(tmp_path), Stream(Counting(3)), again, None, told.append)
+    assert batches.start().awaitTermination(60)
 
     assert finished.batches == {n: [f"{n + 1}{part}" for part in range(3)] for n in range(3)}
     assert [end["at"] for end in committed] == [1, 2, 3]
@@ -139,6 +140,7 @@ def test_it_reads_all_and_ends(spark: SparkSession, tmp_path: Path) -> None:
     assert logs.planned() == logs.committed() == [0, 1, 2]
     assert [json.loads(logs.ends(n)[0] or "")["at"] for n in range(3)] == [1, 2, 3]
     assert again.batches == {}
+    assert told == [batches.newest] == committed[-1:], "positions that were lost meanwhile are there again"
     assert logs.query_id() == known
 
 
