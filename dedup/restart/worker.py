@@ -161,17 +161,14 @@ def current_attempt() -> Attempt:
 
 
 def location_problem(checkpoint: str) -> str | None:
-    """Returns why a restart could not be detected with this checkpoint; None if it could. Connects to nothing."""
+    """Returns why this checkpoint cannot be opened; None if it may be. Connects to nothing."""
     if re.match(r"(?!file:)[a-z][a-z0-9+.-]+:/[^/]", checkpoint):
-        return (
-            "write it with two slashes and the host (scheme://host/path), or it would be looked for on this machine, "
-            "and no restart would be noticed"
-        )
+        return "write it with two slashes and the host (scheme://host/path), or it would be looked for on this machine"
     protocol, _ = fsspec.core.split_protocol(checkpoint)
     try:
         fsspec.get_filesystem_class(protocol)
     except (ImportError, ValueError) as error:
-        return f"Python reads it too, through fsspec, which has no driver for it: {error}"
+        return f"fsspec has no driver for it: {error}"
     return None
 
 

@@ -89,11 +89,6 @@ class DedupKeys(JobKeys):
     max_records: int = of(DedupJob).max_records("limit per batch", alias="records_per_batch")
     start: Literal["earliest", "latest"] = of(DedupJob).start("where a new checkpoint begins")
 
-    @property
-    def looks_back(self) -> bool:
-        """Returns True: without a look at the output, what was written before a restart would be written again."""
-        return True
-
     def to_job(self) -> DedupJob:
         """Returns the job."""
         producer, settle_ms = patient(self.kafka, self.output.kafka)

@@ -190,11 +190,6 @@ class JobKeys(Keys):
         """Whether output is written in transactions, so that a copy of a task does no harm."""
         return False
 
-    @property
-    def looks_back(self) -> bool:
-        """Whether the job reads its checkpoint from Python, to notice a restart."""
-        return False
-
     @abstractmethod
     def to_job(self) -> CommonJob:
         """Returns the job. Raises `SpecError` for what only the job itself rejects."""
@@ -216,7 +211,7 @@ class JobKeys(Keys):
     @model_validator(mode="after")
     def _fits_its_output(self) -> JobKeys:
         problems: list[tuple[Where, str]] = []
-        if self.looks_back and (problem := location_problem(self.checkpoint)):
+        if problem := location_problem(self.checkpoint):
             problems.append((("checkpoint",), problem))
         if not self.in_transactions:
             problems += [(("spark", key), what) for key, what in speculation_problems(self.spark)]

@@ -280,11 +280,6 @@ class JoinKeys(TimedJobKeys):
         """Returns whether rows are written in transactions: under exactly-once delivery."""
         return self.output.delivery == "exactly-once"
 
-    @property
-    def looks_back(self) -> bool:
-        """Returns whether a start reads recent output: if it deduplicates."""
-        return self.output.deduplicate is not None
-
     def source(self) -> Log | Store:
         """Returns where right is kept."""
         return Log()
@@ -297,7 +292,7 @@ class JoinKeys(TimedJobKeys):
     def to_job(self) -> JoinJob:
         """Returns the job. Raises `SpecError` for what only the join itself rejects."""
         spec = self.to_spec()
-        if spec.max_records is None and self.looks_back:
+        if spec.max_records is None and self.output.deduplicate is not None:
             spec = replace(spec, max_records=RECORDS_PER_BATCH)
         return JoinJob(
             **self.common(),

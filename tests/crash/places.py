@@ -2,7 +2,7 @@
 
 folder   of this machine: the lock shows whether the other process has ended
 shared   by several machines, with a file system on which the locks of other machines do not show
-url      without locks: for Spark by Hadoop's `viewfs`, for Python by a driver of fsspec's, onto one folder
+url      without locks: a driver of fsspec's, onto one folder
 
 python -m tests.crash.places MACHINE run --standby job.yaml     the command on a machine of a shared folder
 """
@@ -19,7 +19,7 @@ from typing import Any
 
 PLACES = ("folder", "shared", "url")
 
-_DRIVER = '''"""What Python sees of viewfs://far/: a folder in which a file is there as a whole, or not at all."""
+_DRIVER = '''"""What is at far://: a folder in which a file is there as a whole, or not at all."""
 
 import os
 import uuid
@@ -30,7 +30,7 @@ ROOT = {root!r}
 
 
 class FarFiles(LocalFileSystem):
-    protocol = ("viewfs",)
+    protocol = ("far",)
 
     def __init__(self, **options):
         super().__init__(**{{**options, "auto_mkdir": True}})
@@ -38,7 +38,7 @@ class FarFiles(LocalFileSystem):
     @classmethod
     def _strip_protocol(cls, path):
         path = os.fspath(path)
-        return ROOT + path.removeprefix("viewfs://far").rstrip("/") if path.startswith("viewfs://") else path
+        return f"{{ROOT}}/{{path.removeprefix('far://').rstrip('/')}}" if path.startswith("far://") else path
 
     def pipe_file(self, path, value, **options):
         path = self._strip_protocol(path)
@@ -54,7 +54,6 @@ class Place:
 
     folder: Path
     changes: Mapping[str, Any] = field(default_factory=dict)
-    spark: Mapping[str, str] = field(default_factory=dict)
     environment: Mapping[str, str] = field(default_factory=dict)
     command: tuple[str, ...] = (sys.executable, "-m", "deploy.cli")
 
@@ -71,12 +70,11 @@ def place_of(name: str, folder: Path, machine: int = 0) -> Place:
     (driver / "far-1.dist-info").mkdir(parents=True, exist_ok=True)
     (driver / "farfiles.py").write_text(_DRIVER.format(root=str(far)))
     (driver / "far-1.dist-info" / "METADATA").write_text("Metadata-Version: 2.1\nName: far\nVersion: 1\n")
-    (driver / "far-1.dist-info" / "entry_points.txt").write_text("[fsspec.specs]\nviewfs = farfiles:FarFiles\n")
+    (driver / "far-1.dist-info" / "entry_points.txt").write_text("[fsspec.specs]\nfar = farfiles:FarFiles\n")
     path = os.pathsep.join(filter(None, [str(driver), os.environ.get("PYTHONPATH")]))
     return Place(
         far / "state" / "job",
-        changes={"checkpoint": "viewfs://far/state/job"},
-        spark={"spark.hadoop.fs.viewfs.mounttable.far.link./state": (far / "state").as_uri()},
+        changes={"checkpoint": "far://state/job"},
         environment={"PYTHONPATH": path},
     )
 

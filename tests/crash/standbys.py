@@ -67,7 +67,7 @@ class StandbyRun(Run):
         folder = self.folder / f"process-{self._started}"
         folder.mkdir()
         place = self._place(self._started)
-        job = {**self.job.document(), "spark": {"master": self.master, **place.spark}, **place.changes}
+        job = {**self.job.document(), "spark": {"master": self.master}, **place.changes}
         if "window_folder" in job:
             job |= {"window_folder": str(folder / "windows"), "window_backup": True}
         more = {**self.job.environment(), "TEACUP_FAILPOINTS": str(self.points), **place.environment}
