@@ -27,7 +27,7 @@ begins, and what was seen in the last one is forgotten.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, fields
+from dataclasses import asdict, dataclass, fields
 from enum import StrEnum
 
 import polars as pl
@@ -179,17 +179,7 @@ class FilterChange:
 
     def to_json(self, name: str) -> dict[str, object]:
         """Returns the content of a log line; `name` is the job's, as one log may be shared by several."""
-        return {
-            "event": "deduplicator",
-            "name": name,
-            "at_ms": self.at_ms,
-            "state": str(self.state),
-            "reason": str(self.reason),
-            "batch": self.batch,
-            "loaded": self.loaded,
-            "dropped": self.dropped,
-            "without_id": self.without_id,
-        }
+        return {"event": "deduplicator", "name": name, **asdict(self)}
 
 
 class Switch:

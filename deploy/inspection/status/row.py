@@ -9,7 +9,7 @@ wrong has failed, as in a process.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from deploy.checkpoint.lease_file import Mark
@@ -173,16 +173,11 @@ class Row:
             "batch_ms": None if batch is None else batch.at_ms,
             "behind_ms": event_time.behind_ms,
             "watermark_ms": dict(event_time.watermark_ms or {}),
-            "held_by": [
-                {"cause": held.cause, "partition": held.partition, "text": held.text} for held in event_time.held
-            ],
+            "held_by": [asdict(held) for held in event_time.held],
             "alike": event_time.alike,
             "lag": None if self.lag is None else dict(self.lag),
             "lost": dict(self.lost),
             "exact": event_time.exact,
             "problem": self.problem or self.wrong or None,
-            "warnings": [
-                {"at_ms": note.at_ms, "level": note.level, "text": note.text, "times": note.times}
-                for note in reversed(run.notes if run is not None else ())
-            ],
+            "warnings": [asdict(note) for note in reversed(run.notes if run is not None else ())],
         }
