@@ -21,7 +21,7 @@ import os
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from queue import SimpleQueue
 from typing import Any, Protocol
 
@@ -69,27 +69,25 @@ def _client(url: str | None) -> Client:
 
 
 class Lineage(Listener):
-    """Reports one run. `clock` returns monotonic seconds."""
+    """Reports one run."""
 
     watches = False
 
-    def __init__(
-        self, to: LineageTo, client: Client | None = None, clock: Callable[[], float] = time.monotonic
-    ) -> None:
-        self._to, self._clock = to, clock
+    def __init__(self, to: LineageTo, client: Client | None = None) -> None:
+        self._to = to
         self._client: Client = client or _client(to.url)
         self._run = str(generate_new_uuid())
         self._about: About | None = None
         self._read: Counter[str] = Counter()
         self._rows = 0
-        self._reported_s = clock()
+        self._reported_s = time.monotonic()
         self._events: SimpleQueue[RunEvent | None] = SimpleQueue()
         self._failed = False
         self._sender = threading.Thread(target=self._send_all, name="lineage", daemon=True)
         self._sender.start()
 
     def opening(self, about: About) -> None:
-        self._about, self._reported_s = about, self._clock()
+        self._about, self._reported_s = about, time.monotonic()
         self._tell(RunState.START)
 
     def batch(self, report: Report) -> None:
@@ -105,8 +103,8 @@ class Lineage(Listener):
             elif measured.metric == measures.ROWS:
                 labels = dict(zip(measured.metric.labels, measured.labels, strict=True))
                 self._rows += int(measured.value) if labels["outcome"] == "written" else 0
-        if self._clock() - self._reported_s >= self._to.every_ms / 1000:
-            self._reported_s = self._clock()
+        if time.monotonic() - self._reported_s >= self._to.every_ms / 1000:
+            self._reported_s = time.monotonic()
             self._tell(RunState.RUNNING)
 
     def ended(self, code: ExitCode) -> None:

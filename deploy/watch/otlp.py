@@ -38,16 +38,16 @@ for _name in ("exporter.otlp.proto.http.metric_exporter", "sdk.metrics._internal
 class Otlp(Listener):
     """A listener that sends the numbers of `metrics`, and so must come after it among the listeners."""
 
-    def __init__(self, url: str, metrics: Metrics, every_ms: float = EVERY_MS) -> None:
+    def __init__(self, url: str, metrics: Metrics) -> None:
         """`url` is the receiver's: `http(s)://host:port`."""
-        self._url, self._metrics, self._every_ms = url.rstrip("/"), metrics, every_ms
+        self._url, self._metrics = url.rstrip("/"), metrics
         self._provider: MeterProvider | None = None
         self._durations: dict[Metric, Any] = {}
 
     def opening(self, about: About) -> None:
         resource = Resource.create({"service.name": about.name, "service.namespace": "teacup"})
         exporter = OTLPMetricExporter(endpoint=f"{self._url}/v1/metrics", timeout=WITHIN_S)
-        reader = PeriodicExportingMetricReader(exporter, export_interval_millis=self._every_ms)
+        reader = PeriodicExportingMetricReader(exporter, export_interval_millis=EVERY_MS)
         self._provider = MeterProvider([reader], resource, shutdown_on_exit=False)
         meter = self._provider.get_meter("teacup", about.version)
         for metric in METRICS:

@@ -57,8 +57,8 @@ def disk_of(folder: Path) -> Disk:
     return Disk(shutil.disk_usage(existing(folder)).free, read_only, bool(found.f_files) and not found.f_favail)
 
 
-def room_for(folder: Path, size: int = FULL_BELOW) -> str:
-    """Returns why a file of this size cannot be written there; empty if it can, or if that cannot be tried.
+def room_for(folder: Path) -> str:
+    """Returns why a file of `FULL_BELOW` bytes cannot be written there; empty if it can, or if that cannot be tried.
 
     The file has no name, and is gone at once.
     """
@@ -67,7 +67,7 @@ def room_for(folder: Path, size: int = FULL_BELOW) -> str:
     except OSError as error:
         return "" if error.errno in _NOT_SUPPORTED else os.strerror(error.errno or 0)
     try:
-        os.posix_fallocate(file, 0, size)
+        os.posix_fallocate(file, 0, FULL_BELOW)
     except OSError as error:
         return os.strerror(error.errno or 0) if error.errno in _REFUSALS else ""
     finally:

@@ -72,18 +72,11 @@ OFFSETS_AT_ONCE = 50_000_000
 """The most offsets of a right partition per slice: each takes a byte in the task that judges it."""
 
 
-def run_unjoined(
-    job: JoinJob,
-    lines: Lines,
-    stop: Stop,
-    start: str | int | None = None,
-    at_once: int = OFFSETS_AT_ONCE,
-) -> ExitCode:
+def run_unjoined(job: JoinJob, lines: Lines, stop: Stop, start: str | int | None = None) -> ExitCode:
     """Judges all right records that can no longer match; one line per slice; returns the exit code.
 
     stop     catches signals: the slice in progress is finished, and the next run goes on after it
     start    where the first run starts: "earliest", "latest" or a time; None: derived from the join's own `start`
-    at_once  offsets of a right partition per slice
     """
 
     def wait(stopped: Callable[[], bool]) -> None:
@@ -98,7 +91,7 @@ def run_unjoined(
             return ExitCode.STOPPED
         record.is_now(Life(State.RUNNING))
         with closing(Logs.of(job)) as logs:
-            return _run(job, logs, lines, stop, start, at_once)
+            return _run(job, logs, lines, stop, start)
 
     return with_lock(folder_of(job.checkpoint), work, ExitCode.STOPPED)
 
@@ -107,7 +100,7 @@ def _use(job: JoinJob) -> Use:
     return to_judge(job, _buckets(job, [0])[0], _kafka(job))
 
 
-def _run(job: JoinJob, logs: Logs, lines: Lines, stop: Stop, start: str | int | None, at_once: int) -> ExitCode:
+def _run(job: JoinJob, logs: Logs, lines: Lines, stop: Stop, start: str | int | None) -> ExitCode:
     session: Session | None = None
     check_compaction(job.spec, logs.right.topic, logs.right.config())
     check_output(logs.output)
@@ -119,7 +112,7 @@ def _run(job: JoinJob, logs: Logs, lines: Lines, stop: Stop, start: str | int | 
             left_behind = state is not None and state.under_way is not None
             if not left_behind:
                 with explained(lambda: _use(job)):
-                    state = _planned(job, logs, state, start, at_once)
+                    state = _planned(job, logs, state, start)
             if state is None or state.under_way is None:
                 if session is None:
                     _nothing(job, state, lines)
@@ -137,7 +130,7 @@ def _run(job: JoinJob, logs: Logs, lines: Lines, stop: Stop, start: str | int | 
             reached = {summary.bucket: summary.reached for summary in summaries}
             save(job.checkpoint, after_slice(state, reached))
             lines.batch(gathered(summaries, state, time.monotonic() - began))
-            if not left_behind and state.under_way.had_room(reached, at_once):
+            if not left_behind and state.under_way.had_room(reached, OFFSETS_AT_ONCE):
                 return ExitCode.DONE
     except Exception as error:  # noqa: BLE001 - Spark's errors have a text only while its JVM runs
         return failed((session and session.ended()) or error, written_folders(job))
@@ -146,9 +139,7 @@ def _run(job: JoinJob, logs: Logs, lines: Lines, stop: Stop, start: str | int | 
             session.close()
 
 
-def _planned(
-    job: JoinJob, logs: Logs, state: Verdicts | None, start: str | int | None, at_once: int
-) -> Verdicts | None:
+def _planned(job: JoinJob, logs: Logs, state: Verdicts | None, start: str | int | None) -> Verdicts | None:
     """Plans the next slice and saves the state; returns None if it is not yet known where to start."""
     seen = look(job, logs)
     if state is None:
@@ -157,7 +148,7 @@ def _planned(
             return None
         state = begin(job.spec, seen, logs.right, logs.output, begin_ms, uuid.uuid4().hex, log.warning)
         _claim(job, state)
-    state = plan(job.spec, state, seen, logs.right, at_once)
+    state = plan(job.spec, state, seen, logs.right, OFFSETS_AT_ONCE)
     save(job.checkpoint, state)
     return state
 
