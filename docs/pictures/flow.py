@@ -9,7 +9,7 @@ def flow() -> Canvas:
         "One batch of the in-memory join",
         "The driver plans from end offsets and the last batch's facts what each partition may be read to. One task per "
         "bucket adds right records to the window, matches left records, and writes rows, side topics and a receipt in "
-        "one Kafka transaction. The driver checks the counts and commits the batch to Spark's checkpoint.",
+        "one Kafka transaction. The driver checks the counts and commits the batch in the checkpoint.",
         1000,
         520,
     )
