@@ -33,21 +33,22 @@ class FailedAttempts:
 
     def __init__(self, context: SparkContext, group: str) -> None:
         self._context, self._group = context, group
-        self._counts: dict[int, int] = {}  # failed tasks by stage, at the last look
+        self._counts: dict[int, tuple[int, int]] = {}  # attempt and its failed tasks by stage, at the last look
         self._seen: set[int] = set()  # ids of attempts
 
     def look(self) -> list[Failures]:
         """Returns the failures since the last look. Raises py4j's errors if Spark has ended."""
         tracker = self._context.statusTracker()
-        counts: dict[int, int] = {}
+        counts: dict[int, tuple[int, int]] = {}
         texts: list[str] = []
         for stage in tracker.getActiveStageIds():
             info = tracker.getStageInfo(stage)
-            if info is None or not info.numFailedTasks:
+            if info is None or not (info.numFailedTasks or info.currentAttemptId):
                 continue
-            counts[stage] = info.numFailedTasks
-            if info.numFailedTasks != self._counts.get(stage) and self._is_ours(stage):
-                texts += self._texts(stage, info.currentAttemptId)
+            counts[stage] = info.currentAttemptId, info.numFailedTasks
+            if counts[stage] != self._counts.get(stage) and self._is_ours(stage):
+                for attempt in range(info.currentAttemptId + 1):  # a new one begins if what tasks fetch is lost
+                    texts += self._texts(stage, attempt)
         self._counts = counts
         return alike(texts)
 
