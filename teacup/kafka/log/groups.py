@@ -97,7 +97,7 @@ class LatestOffsets:
             self._thread.start()
 
     def close(self, *, wait: bool = True) -> None:
-        """Commits the latest offsets once more at most. wait: returns after that; else at once"""
+        """Commits the latest offsets once more at most. wait: returns after that, else at once."""
         with self._changed:
             self._closed = True
             self._changed.notify()
