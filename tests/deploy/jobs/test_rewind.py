@@ -168,10 +168,9 @@ def test_a_stop_before_the_rewound_job_has_planned_anything_is_no_dead_end(kafka
     rewound = Path(shuffled["checkpoint"]) / "rewound" / "1"
 
     with here.running({**shuffled, "trigger": {"every": "0s"}}) as job:
-        job.until((rewound / "metadata").exists, "the query")
+        job.until((rewound / "metadata").exists, "the loop")
         assert job.stop() == ExitCode.DONE
-    assert (rewound / "offsets" / "0").read_text().splitlines()[-1] == "{}"
-    assert (rewound / "commits" / "0").exists()
+    assert [*(rewound / "offsets").iterdir()] == []
     assert rewind(tmp_path, shuffled, to=at(50), written="keep", dry_run=True) == ExitCode.DONE
     assert rewind(tmp_path, shuffled, undo=True, dry_run=True) == ExitCode.DONE
     assert here.run(shuffled).code == ExitCode.DONE
