@@ -102,7 +102,8 @@ class FeederJobKind(JobKind):
         return measures.zeros(("right",), [(outcome, "") for outcome in ("stored", "conflict", "null_key")])
 
     def positions(self, end: Mapping[str, Any]) -> Positions:
-        return {(self._spec.right.topic, p): span.end for p, span in Fed.from_json(end).spans.items()}
+        offsets, _ = self.group_offsets(end)
+        return offsets
 
     def event_time_lag(
         self, end: Mapping[str, Any], ends: Mapping[str, Mapping[int, Ends]], now_ms: int

@@ -16,6 +16,9 @@ from dataclasses import dataclass
 from typing import Any
 
 import fsspec
+from fsspec.implementations.local import LocalFileSystem
+
+from teacup.base.fields import local_folder
 
 METADATA, OFFSETS, COMMITS = "metadata", "offsets", "commits"
 _VOID = "-"
@@ -35,7 +38,10 @@ class SparkLogs:
     @classmethod
     def at(cls, location: str, storage_options: Mapping[str, Any] | None = None) -> SparkLogs:
         """Opens them. location: a folder or a URL. Raises `ImportError`, `ValueError` if no fsspec driver fits it."""
-        return cls(*fsspec.core.url_to_fs(location, **(storage_options or {})))
+        options, folder = storage_options or {}, local_folder(location)
+        if folder is not None:  # its name may have signs that mean something in a URL
+            return cls(LocalFileSystem(**options), str(folder.absolute()))
+        return cls(*fsspec.core.url_to_fs(location, **options))
 
     def query_id(self) -> str:
         """Returns the id that a query keeps as long as its checkpoint."""

@@ -10,8 +10,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from fsspec.implementations.local import LocalFileSystem
-
 from teacup.base.fields import local_folder
 from teacup.spark.checkpoint import SparkLogs
 from teacup.spark.errors import CheckpointDriverMissing, CheckpointRefused, CheckpointUnreachable
@@ -26,9 +24,6 @@ _NEEDS = (
 
 def opened(location: str) -> SparkLogs:
     """Opens a checkpoint's record of batches. Raises `CheckpointDriverMissing`, and what `reached` raises."""
-    folder = local_folder(location)
-    if folder is not None:  # its name may have signs that mean something in a URL
-        return SparkLogs(LocalFileSystem(), str(folder.absolute()))
     try:
         with reached(location, but=(ImportError, ValueError)):
             return SparkLogs.at(location)

@@ -27,7 +27,6 @@ from teacup.spark.batches.log import FORGETS_EVERY, BatchLog
 from teacup.spark.batches.loop import BatchLoop
 from teacup.spark.batches.placement import grouped, placed
 from teacup.spark.checkpoint import SparkLogs
-from teacup.spark.checkpoint_access import opened
 from teacup.spark.errors import CheckpointInterrupted, CheckpointRefused, CheckpointUnreachable
 from teacup.spark.jvm_errors import crossed
 from teacup.spark.stream_reader import BatchWork, ReaderControl, StreamReader, pickled
@@ -333,7 +332,7 @@ def test_a_record_is_the_same_on_every_file_system(tmp_path: Path, at: str, monk
         kept.plan(number, {"at": number})
         if number:
             kept.commit(number)
-    logs = opened(checkpoint)
+    logs = SparkLogs.at(checkpoint)
 
     assert logs.planned() == logs.committed() == [0, 1, 2]
     assert [BatchLog(checkpoint, 100).end(number) for number in (-1, 0, 1, 2)] == [{}, *({"at": n} for n in range(3))]
