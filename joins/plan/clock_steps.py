@@ -38,7 +38,7 @@ class ClockSteps:
         return cls(may_go_at(spec, newest_left_ms), max(step_ms, 1) if spec.right.max_wait_ms is None else 1)
 
     def at(self, now_ms: int) -> int:
-        """Returns the last step up to now."""
+        """Returns the latest step at or before now."""
         return now_ms if now_ms >= self.last_ms else now_ms - (now_ms - self.last_ms) % self.every_ms
 
     def next_from(self, time_ms: int) -> int:

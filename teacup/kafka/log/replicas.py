@@ -6,7 +6,7 @@
 
 librdkafka keeps the brokers' NOT_ENOUGH_REPLICAS to itself and retries until a record, or a call, times out. A
 coordinator whose own topic has too few does the same: it only answers that it is not available. And if an earlier
-transaction cannot be ended for that reason, the next producer of its id is told CONCURRENT_TRANSACTIONS. So the topics
+transaction cannot be ended for that reason, the next producer of its id gets CONCURRENT_TRANSACTIONS. So the topics
 themselves are described, except those that the user may not describe.
 """
 

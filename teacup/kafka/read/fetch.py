@@ -146,7 +146,7 @@ class PartitionFetch:
         return self._of.trouble
 
     def forget(self) -> None:
-        """Forgets everything fetched before: the partition is assigned anew."""
+        """Forgets everything fetched before, because the partition is assigned again."""
         self._teacup.tc_fetch_clear(self._fetch)
         self._before, self._passed, self._kept = Taken(0, 0, -1), -1, _NOTHING
 

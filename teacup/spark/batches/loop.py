@@ -56,8 +56,10 @@ class BatchLoop:
         every_ms: int | None,
         committed: Callable[[Mapping[str, Any]], None] = lambda _: None,
     ) -> None:
-        """every_ms: from the beginning of a batch to that of the next, at least; None: ends once all is read;
-        committed: is told where the newest committed batch ends, at the start and after each.
+        """Opens the checkpoint.
+
+        every_ms    from the beginning of a batch to that of the next, at least; None: ends once all is read
+        committed   called with where the newest committed batch ends: at the start, and after each batch
 
         Raises what `BatchLog` raises.
         """

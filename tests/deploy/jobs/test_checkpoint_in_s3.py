@@ -1,4 +1,4 @@
-"""A checkpoint in S3, on a real HTTP server: who is not let in is told what is missing, and the job ends with 2."""
+"""A checkpoint in S3, on a real HTTP server: a job without access says what is missing, and ends with 2."""
 
 from __future__ import annotations
 

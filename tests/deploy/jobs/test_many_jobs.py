@@ -291,7 +291,7 @@ def test_if_spark_has_ended_a_wrong_file_does_not_keep_the_process_down() -> Non
 
 
 def test_a_job_whose_file_becomes_wrong_goes_on_as_it_was(caplog: pytest.LogCaptureFixture) -> None:
-    """What else was changed is done, and what it runs is told to whoever reads the files."""
+    """Other changes take effect, and whoever reads the files again gets what still runs."""
     with Process("a", "b") as process:
         before = process.files[Path("a.yaml")]
         process.files |= {Path("a.yaml"): WrongFile("a", (WRONG,)), Path("new.yaml"): job("new")}
