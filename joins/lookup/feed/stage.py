@@ -3,8 +3,8 @@
 The next records are fetched while the requests of the previous ones are in flight. The summary is returned only once
 every item is acknowledged (`ok`, or `conflict`: a newer one is kept), what cannot be stored is safe in the dead-letter
 topic, and the namespace still has the pinned generation. If compaction has removed versions of a table that changes,
-the task tells the namespace from which time on every version is known. Each request names that generation, so no other store, and
-none that has lost data, can acknowledge it.
+the task tells the namespace from which time on every version is known. Each request names that generation, so no other
+store, and none that has lost data, can acknowledge it.
 
 A record without a key is counted but is no dead letter, because it can match nothing. A record that has expired when it
 is read is counted and sent like any other, because the store's clock decides.
