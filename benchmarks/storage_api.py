@@ -98,7 +98,7 @@ def client_process(work: Work) -> tuple[int, list[float]]:
         batches = [keys_of(choose.integers(work.first, work.last, KEYS)) for _ in range(50)]
         plain = [batch.to_pylist() for batch in batches]
         calls: dict[str, Callable[[int], object]] = {
-            "read": lambda n: client.read_columns(NAMESPACE, batches[n % 50]).found.num_rows,
+            "read": lambda n: client.read_columns(NAMESPACE, batches[n % 50]).items.num_rows,
             "plain": lambda n: len(client.read(NAMESPACE, plain[n % 50])),
             "json": lambda n: len(client.read(NAMESPACE, plain[n % 50])),
             "write": lambda _: KEYS - client.write_table(NAMESPACE, next(tables)).num_rows,

@@ -38,7 +38,7 @@ from deploy.jobs.join_report import gather, zeros
 from deploy.output.accounts import DeliveredBatch
 from deploy.watch.life.follower import Follower
 from deploy.watch.life.moment import JobState, Phase, TopicLag
-from deploy.watch.listener import About
+from deploy.watch.listener import JobDescription
 from deploy.watch.metrics import Metrics, metrics_routes
 from deploy.watch.server import Asked
 from joins.batch.facts import BucketFacts, RangeFacts
@@ -164,7 +164,9 @@ def by_parts(every_ms: int) -> None:
     spec = JoinSpec(name="live", left=Side(topic=LEFT), right=Right(topic=RIGHT, before_ms=BEFORE_MS), kafka={})
     metrics, at_ms = Metrics(Follower("live", wall_ms)), wall_ms()
     zero = tuple(zeros(spec))
-    metrics.opening(About(name="live", kind="window-join", version="0", does="", sides={LEFT: "left"}, zeros=zero))
+    metrics.opening(
+        JobDescription(name="live", kind="window-join", version="0", does="", sides={LEFT: "left"}, zeros=zero)
+    )
     times = dict.fromkeys(("left", "right"), at_ms)
     summaries = []
     for number in range(PARTITIONS):

@@ -72,7 +72,7 @@ class OffsetAt:
 
     partition: int
     offset: int
-    found: OffsetKind
+    kind: OffsetKind
     before_ms: int | None
     at_ms: int | None
     ends: Ends
@@ -110,7 +110,7 @@ def offsets_at(
         OffsetAt(
             partition=p,
             offset=offset,
-            found=_found(answers[p].reached, ends[p], at_ms[p], before_ms[p]),
+            kind=_kind_of(answers[p].reached, ends[p], at_ms[p], before_ms[p]),
             before_ms=before_ms[p],
             at_ms=at_ms[p],
             ends=ends[p],
@@ -120,7 +120,7 @@ def offsets_at(
     )
 
 
-def _found(reached: bool, ends: Ends, at_ms: int | None, before_ms: int | None) -> OffsetKind:
+def _kind_of(reached: bool, ends: Ends, at_ms: int | None, before_ms: int | None) -> OffsetKind:
     if not reached:
         if before_ms is not None or at_ms is not None:
             return OffsetKind.PAST_END

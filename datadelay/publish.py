@@ -105,8 +105,8 @@ def accept(
 
     floor_ms = before.floor_ms if before else None
     held = before.held if before else None
-    known = {p.partition: p.position for p in submission.partitions if p.position is not None}
-    positions: Mapping[int, int] = known
+    submitted = {p.partition: p.position for p in submission.partitions if p.position is not None}
+    positions: Mapping[int, int] = submitted
     value_ms = submission.consumed_until_ms
 
     if before is not None and before.positions is not None:
@@ -115,7 +115,7 @@ def accept(
         if broken is not None:
             held = broken
         else:
-            positions = {**before.positions, **known}
+            positions = {**before.positions, **submitted}
             if value_ms is not None and (floor_ms is None or value_ms > floor_ms):
                 held = None
 

@@ -101,8 +101,8 @@ class KeyedResults:
 
     def read(self, keys: Sequence[bytes]) -> list[bytes | None]:
         """Returns the values as of the last attempt; uncommitted ones may still change."""
-        found = self._stored(keys)
-        return [None if stored is None else stored.value for stored in found]
+        values = self._stored(keys)
+        return [None if stored is None else stored.value for stored in values]
 
     def apply(self, txid: int, changes: Mapping[bytes, bytes]) -> None:
         """Updates the keys and commits `txid`. Raises `CommitOrder`; after any error the same txid must be repeated.
@@ -165,16 +165,16 @@ class KeyedResults:
             if data is None:
                 raise StoredValueInvalid(f"a piece of the intent at {here!r} is missing: the store has lost a value")
             touched.extend(_keys_of(data))
-        known = set(touched)
-        new = list(_pieces(key for key in changes if key not in known))
+        keys = set(touched)
+        new = list(_pieces(key for key in changes if key not in keys))
         if new:
             self._store.put_many({here + b"%d" % (pieces + i): data for i, data in enumerate(new)})
             self._store.put_many({here: b"%d %d" % (txid, pieces + len(new))})
         return touched
 
     def _stored(self, keys: Sequence[bytes]) -> list[_Stored | None]:
-        found = self._store.get_many(keys) if keys else []
-        return [None if d is None else _Stored.unpacked(k, d) for k, d in zip(keys, found, strict=True)]
+        stored = self._store.get_many(keys) if keys else []
+        return [None if d is None else _Stored.unpacked(k, d) for k, d in zip(keys, stored, strict=True)]
 
     def _check_value(self, txid: int, key: bytes, before: _Stored | None) -> None:
         if before is not None and before.txid > txid:

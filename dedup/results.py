@@ -97,9 +97,9 @@ class KafkaResults:
     def _first_starts(self, ends: Mapping[int, Ends], bounds: LoadLimits) -> dict[int, int]:
         starts = {p: end.start for p, end in ends.items()}
         if bounds.since_ms is not None:
-            found = begins_of(self._log, ends, bounds.since_ms)
+            begins = begins_of(self._log, ends, bounds.since_ms)
             tails = fair_shares({p: end.stable - end.start for p, end in ends.items()}, self._tail)
-            starts = {p: max(min(found[p], end.stable - tails[p]), end.start) for p, end in ends.items()}
+            starts = {p: max(min(begins[p], end.stable - tails[p]), end.start) for p, end in ends.items()}
         sizes = {p: end.stable - starts[p] for p, end in ends.items()}
         shares = fair_shares(sizes, bounds.limit)
         if sum(sizes.values()) > bounds.limit:
@@ -172,8 +172,8 @@ class LakeResults:
                     read += len(batch)
                     if self._time is not None and bounds.since_ms is not None:
                         batch = batch.filter(pc.greater_equal(batch.column(self._time), bounds.since_ms))
-                    found = batch.column(self._id)
-                    column = found.dictionary_decode() if pa.types.is_dictionary(found.type) else found
+                    row_ids = batch.column(self._id)
+                    column = row_ids.dictionary_decode() if pa.types.is_dictionary(row_ids.type) else row_ids
                     ids = pl.Series(pl.from_arrow(column))
                     yield Loaded(ids.drop_nulls().cast(pl.Binary), ids.null_count())
                     if report.due():

@@ -81,7 +81,7 @@ class PartFailed(DeployError):
     """A part of the lookup demo ended by itself, or did not get so far in time; the message has its last lines."""
 
 
-def code_of_look(error: Exception) -> ExitCode:
+def code_of_inspection(error: Exception) -> ExitCode:
     """Returns the exit code of a command that only looks: there a missing topic is a wrong name.
 
     A running job, whose topic may be recreated, ends otherwise, so that it is started again.

@@ -179,7 +179,7 @@ class Candidate:
     alike: str | None = None
 
 
-def judge(
+def match_reasons(
     spec: JoinSpec,
     left: SideRecord,
     rights: Sequence[SideRecord],
@@ -190,28 +190,28 @@ def judge(
 
     in_rows   the right records in the left record's rows, if rows were found; empty if its row is unmatched
     """
-    found: dict[Position, Candidate] = {}
+    candidates: dict[Position, Candidate] = {}
     sure: list[SideRecord] = []
     perhaps: list[SideRecord] = []
     for right in rights:
         ruled = _ruled_out(spec, left, right, passage)
         if ruled is not None:
-            found[right.position] = ruled
+            candidates[right.position] = ruled
         else:
             (sure if _was_there(right, passage) else perhaps).append(right)
     decide = _by_plans if in_rows is None else _by_rows
     deletes = {right.position for right in chosen(spec, left, [*sure, *perhaps]) if right.deleted}
     in_rows = deletes if deletes and not in_rows else in_rows  # it decided the row, though it is not in it
     for candidate in decide(spec, left, sure, perhaps, in_rows or ()):
-        found[candidate.record.position] = candidate
-    for position in deletes & found.keys():
-        if found[position].match_reason is MatchReason.WON:
-            found[position] = replace(found[position], match_reason=MatchReason.DELETED)
+        candidates[candidate.record.position] = candidate
+    for position in deletes & candidates.keys():
+        if candidates[position].match_reason is MatchReason.WON:
+            candidates[position] = replace(candidates[position], match_reason=MatchReason.DELETED)
     in_rows = None if in_rows is None else {*in_rows} - deletes
     for right in rights:  # the row is a fact, whatever the rules say
         if in_rows is not None and right.position in in_rows:
-            found[right.position] = Candidate(right, MatchReason.WON)
-    return [found[right.position] for right in rights]
+            candidates[right.position] = Candidate(right, MatchReason.WON)
+    return [candidates[right.position] for right in rights]
 
 
 def _ruled_out(spec: JoinSpec, left: SideRecord, right: SideRecord, passage: Visibility) -> Candidate | None:
@@ -259,8 +259,8 @@ def chosen(spec: JoinSpec, left: SideRecord, rights: Sequence[SideRecord]) -> li
     picked: list[SideRecord] = []
     for picks in pick(spec.right, [window], _frame([left]), EARLIEST_MS, one_topic=spec.one_topic):
         rows = picks.row[picks.slice_of != NONE]
-        found = zip(window.partitions[rows].tolist(), window.offsets[rows].tolist(), strict=True)
-        picked += [by_position[position] for position in found]
+        positions = zip(window.partitions[rows].tolist(), window.offsets[rows].tolist(), strict=True)
+        picked += [by_position[position] for position in positions]
     return picked
 
 
@@ -307,17 +307,17 @@ def _by_rows(
     """Judges by the right records in the left record's rows; those deleted since cannot be compared with."""
     gone = set(in_rows) - {right.position for right in (*sure, *perhaps)} if spec.right.policy is not Policy.ALL else ()
     winners = [right for right in (*sure, *perhaps) if right.position in in_rows]
-    found = []
+    candidates = []
     for right, was_there in [*((r, True) for r in sure), *((r, False) for r in perhaps)]:
         if right in winners:
-            found.append(Candidate(right, MatchReason.WON))
+            candidates.append(Candidate(right, MatchReason.WON))
         elif gone:
-            found.append(Candidate(right, MatchReason.UNKNOWN))
+            candidates.append(Candidate(right, MatchReason.UNKNOWN))
         elif right in chosen(spec, left, [*winners, right]):
-            found.append(Candidate(right, MatchReason.CONTRADICTS_ROW if was_there else MatchReason.NOT_IN_WINDOW))
+            candidates.append(Candidate(right, MatchReason.CONTRADICTS_ROW if was_there else MatchReason.NOT_IN_WINDOW))
         else:
-            found.append(Candidate(right, MatchReason.OUTDONE, rival=winners[0].position))
-    return found
+            candidates.append(Candidate(right, MatchReason.OUTDONE, rival=winners[0].position))
+    return candidates
 
 
 def preference(policy: Policy) -> str:
@@ -379,5 +379,5 @@ def alike(keys: pl.Series, key: bytes) -> np.typing.NDArray[np.bool_]:
     others = [*numbers(key), key]
     if len(key) in (4, 8):
         others += [b"%d" % int.from_bytes(key, order) for order in ("big", "little")]
-    found = keys.is_in(pl.Series(others, dtype=pl.Binary).implode()) | same.fill_null(value=False)
-    return found.fill_null(value=False).to_numpy()
+    among = keys.is_in(pl.Series(others, dtype=pl.Binary).implode()) | same.fill_null(value=False)
+    return among.fill_null(value=False).to_numpy()

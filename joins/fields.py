@@ -141,7 +141,7 @@ def _beyond(value: Column, kind: DataType) -> Column | None:
         case FloatType() | DoubleType():
             return f.abs(value) == float("inf")
         case StructType():
-            inside = [found for at in kind if (found := _beyond(value[at.name], at.dataType)) is not None]
+            inside = [path for at in kind if (path := _beyond(value[at.name], at.dataType)) is not None]
             return reduce(or_, inside) if inside else None
         case ArrayType() | MapType():
             values, of = (
@@ -212,20 +212,20 @@ def _schema(side: Side, registry: Mapping[str, str]) -> StructType:
     assert side.value_schema is not None
     text = _newest(side, registry) if side.value_schema == REGISTRY else side.value_schema
     try:
-        found = StructType.fromDDL(text)
+        schema = StructType.fromDDL(text)
     except PySparkException as error:
         raise ValueError(in_one_line(error)) from error
-    if not isinstance(found, StructType) or not found.names:
+    if not isinstance(schema, StructType) or not schema.names:
         raise ValueError("give fields with their types, as `order_id STRING, amount DOUBLE`")
-    _check(found)
-    if '"nullable":false' in found.json():
+    _check(schema)
+    if '"nullable":false' in schema.json():
         raise ValueError("NOT NULL has no effect, as any field may be missing; leave it out")
     kept = None if side.kept is None else side.kept.paths
     if kept is not None:
-        outside = [name for name in found.names if name not in map(first_name, kept)]
+        outside = [name for name in schema.names if name not in map(first_name, kept)]
         if outside:
             raise ValueError(f"the field {outside[0]} is not kept (`keep`: {', '.join(kept) or 'no field'})")
-    return found
+    return schema
 
 
 def _check(kind: DataType) -> None:

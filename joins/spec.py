@@ -83,8 +83,8 @@ class BothSides(Generic[T_co]):
 
     def side(self, name: str) -> T_co:
         """Returns the attribute of the side called "left" or "right"."""
-        found: T_co = getattr(self, name)
-        return found
+        side_spec: T_co = getattr(self, name)
+        return side_spec
 
 
 class Policy(StrEnum):

@@ -107,8 +107,8 @@ def identity_of(
     if_set   more names, each with a default: a value that equals it is left out
     places   where a value is in the spec, if not where its name says
     """
-    found = {name: _as_json(name, attrgetter(places.get(name, name))(spec)) for name in (*names, *if_set)}
-    return {name: value for name, value in found.items() if name not in if_set or value != if_set[name]}
+    identity = {name: _as_json(name, attrgetter(places.get(name, name))(spec)) for name in (*names, *if_set)}
+    return {name: value for name, value in identity.items() if name not in if_set or value != if_set[name]}
 
 
 def _as_json(name: str, value: object) -> object:
@@ -135,8 +135,8 @@ def check_identity(
     """
     changed = []
     for key, value in {**{key: default for key, default in if_set.items() if key in was}, **now}.items():
-        if (known := was.get(key, if_set.get(key))) != value:
-            (shown, before), (_, after) = wording.named(key, known), wording.named(key, value)
+        if (earlier := was.get(key, if_set.get(key))) != value:
+            (shown, before), (_, after) = wording.named(key, earlier), wording.named(key, value)
             changed.append(f"{shown}: {before} -> {after}")
     if changed:
         raise SpecChanged(

@@ -14,7 +14,7 @@ from tests.support.packages import MAY_IMPORT, ROOT, docstring, imports, is_ours
 
 PURE_LIBRARIES = {"msgspec", "numpy", "pyarrow", "polars", "pydantic", "pydantic_core"}
 ALSO = {
-    "deploy.inspection.audit.judging.database": {"duckdb"},
+    "deploy.inspection.audit.verify.database": {"duckdb"},
     "joins.testing.strategies": {"hypothesis"},
 }
 """What else a pure module may use: DuckDB reads JSON, in memory, with a connection for each thread, and compares tables

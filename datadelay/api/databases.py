@@ -112,10 +112,10 @@ def check_options(url: URL) -> None:
     """Raises `ValueError` for a parameter that libpq does not know, as it would refuse the URL when it connects."""
     from psycopg.pq import Conninfo  # an extra of its own
 
-    known = [option.keyword.decode() for option in Conninfo.get_defaults()]
+    keywords = [option.keyword.decode() for option in Conninfo.get_defaults()]
     for name in url.query:
-        if name not in known:
-            close = most_similar(name, known)
+        if name not in keywords:
+            close = most_similar(name, keywords)
             what = f"did you mean {close}?" if close else "name only parameters of libpq"
             raise ValueError(f"unknown option {name!r}: {what}")
 

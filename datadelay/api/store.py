@@ -161,13 +161,13 @@ class DelayStore:
     def _refreshed(self) -> Mapping[tuple[str, str], _Entry]:
         """Reads what has changed; unchanged entries stay the same objects."""
         columns = published.c.consumer, published.c.topic, published.c.id, published.c.sequence
-        kept = self._entries
+        current = self._entries
         with self._connection() as connection:
             rows = connection.execute(select(*columns)).all()
             entries = {
                 (consumer, topic): entry
                 for consumer, topic, *version in rows
-                if (entry := kept.get((consumer, topic))) is not None and entry.version == tuple(version)
+                if (entry := current.get((consumer, topic))) is not None and entry.version == tuple(version)
             }
             if len(entries) < len(rows):
                 wanted = [row.id for row in rows if (row.consumer, row.topic) not in entries]
@@ -182,9 +182,9 @@ class DelayStore:
         version = connection.execute(select(published.c.id, published.c.sequence).where(*mine)).one_or_none()
         if version is None:
             return None
-        kept = self._entries.get((consumer, topic))
-        if kept is not None and kept.version == tuple(version):
-            return kept
+        entry = self._entries.get((consumer, topic))
+        if entry is not None and entry.version == tuple(version):
+            return entry
         return _Entry.of(connection.execute(select(published).where(*mine)).mappings().one())
 
     @contextmanager
@@ -252,11 +252,11 @@ class HistoryPages:
 
     def get(self, query: Hashable, current: Published) -> bytes | None:
         """Returns the page of `query` if it was made when `current` was already published."""
-        found = self._pages.get(query)
-        if found is None or found[0] is not current:
+        page = self._pages.get(query)
+        if page is None or page[0] is not current:
             return None
         self._pages.move_to_end(query)
-        return found[1]
+        return page[1]
 
     def put(self, query: Hashable, current: Published, page: bytes) -> None:
         """Stores a page that was read after `current` was published."""

@@ -86,8 +86,8 @@ def _timeless(log: TopicLog, spans: Mapping[int, tuple[int, int]]) -> Mapping[in
     rest = {p: span for p, span in spans.items() if not late.get(p) and p not in late_troubles}
     there, troubles = _asked(log.readable, rest)
     why = "no record from position {} on has an event time: is `time` right, and do the producers set it?"
-    found = {p: why.format(span[0]) for p, span in rest.items() if there.get(p)}
-    return {**late_troubles, **troubles, **found}
+    reasons = {p: why.format(span[0]) for p, span in rest.items() if there.get(p)}
+    return {**late_troubles, **troubles, **reasons}
 
 
 def _times(block: list[Timed] | None) -> tuple[int, ...]:

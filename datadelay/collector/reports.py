@@ -136,14 +136,14 @@ def failed_submission(*, consumer: str, topic: str, listed_ms: int, reason: str,
     Leaving them out would mean that the partitions are gone, or that the consumer started over.
     """
     reason = fitted(reason) or "no reason was given"
-    known = () if before is None else before.partitions or ()
+    partitions_before = () if before is None else before.partitions or ()
     return Submission(
         consumer=consumer,
         topic=topic,
         listed_ms=listed_ms,
         consumed_until_ms=None,
         reason=reason,
-        partitions=tuple(PartitionReport(report.partition, None, None, reason) for report in known),
+        partitions=tuple(PartitionReport(report.partition, None, None, reason) for report in partitions_before),
         generation=NO_GENERATION if before is None else before.generation,
         store_generation=None if before is None else before.store_generation,
     )

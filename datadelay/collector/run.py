@@ -100,7 +100,7 @@ class TaskOutcome:
     """The result of a task: a submission, or why there is none. code: for a failure."""
 
     task: Task
-    found: Submission | None
+    submission: Submission | None
     failure: str | None = None
     code: ExitCode = ExitCode.UNKNOWN
 
@@ -108,7 +108,7 @@ class TaskOutcome:
 def run(config: CollectorConfig) -> ExitCode:
     """Collects and submits. Raises `ConfigInvalid` before anything is read."""
     started, begun_ms = time.monotonic(), wall_ms()
-    look_until = started + config.deadline_s - min(SUBMIT_RESERVE_S, config.deadline_s / 2)
+    observe_until = started + config.deadline_s - min(SUBMIT_RESERVE_S, config.deadline_s / 2)
     tasks = _tasks(config)
     waiting = {task.name: task for task in tasks}
     codes = {ExitCode.DONE}
@@ -119,7 +119,7 @@ def run(config: CollectorConfig) -> ExitCode:
         try:
             while waiting:
                 try:
-                    outcome = outcomes.get(timeout=max(0.0, look_until - time.monotonic()))
+                    outcome = outcomes.get(timeout=max(0.0, observe_until - time.monotonic()))
                 except queue.Empty:
                     break
                 codes |= {_submit(api, outcome, begun_ms), *(() if outcome.failure is None else (outcome.code,))}
@@ -141,9 +141,9 @@ def run(config: CollectorConfig) -> ExitCode:
 
 def _too_late(task: Task, config: CollectorConfig) -> str:
     brokers = config.kafka_of(task.consumer).get("bootstrap.servers", "its brokers")
-    kept = f"where the positions are kept ({task.consumer.positions.kind})"
+    where = f"where the positions are kept ({task.consumer.positions.kind})"
     return (
-        f"Kafka at {brokers}, or {kept}, is slow or unreachable: "
+        f"Kafka at {brokers}, or {where}, is slow or unreachable: "
         f"not done within the collector's deadline of {config.deadline_s:g} s"
     )
 
@@ -194,19 +194,19 @@ def _start(config: CollectorConfig, tasks: list[Task]) -> queue.SimpleQueue[Task
                 task = todo.get_nowait()
             except queue.Empty:
                 return
-            done.put(_look(task, config))
+            done.put(_outcome_of(task, config))
 
     for number in range(min(config.parallel, len(tasks))):
         threading.Thread(target=work, name=f"collector-{number}", daemon=True).start()
     return done
 
 
-def _look(task: Task, config: CollectorConfig) -> TaskOutcome:
+def _outcome_of(task: Task, config: CollectorConfig) -> TaskOutcome:
     """Observes a topic. Every failure becomes an outcome, so that every topic has one."""
     try:
         store_generation = _store_generation(task.consumer.store)
         seen = _observe(task, config)
-        found = submission(
+        submitted = submission(
             consumer=task.consumer.consumer,
             topic=task.topic.topic,
             listed_ms=seen.listed_ms,
@@ -224,11 +224,11 @@ def _look(task: Task, config: CollectorConfig) -> TaskOutcome:
     except Exception as error:
         logger.exception("%s: unexpected error", task.name)
         return TaskOutcome(task, None, f"{type(error).__name__}: {error}")
-    return TaskOutcome(task, found)
+    return TaskOutcome(task, submitted)
 
 
 def _needed(task: Task, config: CollectorConfig) -> str:
-    """Returns the grants needed to look at a topic, as text."""
+    """Returns the grants needed to observe a topic, as text."""
     grants, kafka = [Grant("topic", task.topic.topic, ("Read",))], config.kafka_of(task.consumer)
     if isinstance(task.consumer.positions, GroupSettings):
         grants.append(Grant("group", task.consumer.positions.group, ("Describe",)))
@@ -267,7 +267,7 @@ def _submit(api: DelayClient, outcome: TaskOutcome, begun_ms: int) -> ExitCode:
     """
     task = outcome.task
     try:
-        delay = api.submit(outcome.found or _failure(api, outcome, begun_ms))
+        delay = api.submit(outcome.submission or _failure(api, outcome, begun_ms))
     except DelayAccessDenied as error:
         logger.error("%s; correct `api.token`. Not submitted: %s", error, task.name)
         return ExitCode.UNREACHABLE

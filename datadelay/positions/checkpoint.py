@@ -29,8 +29,8 @@ class SparkCheckpoint:
         self._options = dict(storage_options or {})
 
     def read(self, topic: str, partitions: Collection[int]) -> Committed:
-        generation, found, store = self._read(topic)
-        positions = {partition: found.get(partition) for partition in partitions}
+        generation, offsets, store = self._read(topic)
+        positions = {partition: offsets.get(partition) for partition in partitions}
         return Committed(positions, f"checkpoint {generation}", store)
 
     def close(self) -> None:
@@ -56,7 +56,7 @@ class SparkCheckpoint:
 
 def positions_in(ends: Iterable[Any], topic: str) -> dict[int, int]:
     """Returns the positions in one topic, from the ends of a query's sources. Raises `ValueError` if none reads it."""
-    sources = [found for end in ends if (found := _of_source(end, topic)) is not None]
+    sources = [positions for end in ends if (positions := _of_source(end, topic)) is not None]
     if not sources:
         raise ValueError(f"no source of the query reads topic {topic!r}")
     # A partition counts only if all sources know it.
@@ -91,11 +91,11 @@ def _of_plan(end: Mapping[str, Any], topic: str) -> dict[int, int] | None:
         return {int(p): _offset(span["end"]) for p, span in end["spans"].items()}
     if not isinstance(end["buckets"], dict):
         raise ValueError("its batch plans have another version")
-    found: dict[int, int] = {}
+    offsets: dict[int, int] = {}
     for bucket in end["buckets"].values():
         for name, (start, *_) in bucket[sides[0]].items():  # a join's may leave records of both sides to the next one
-            found[int(name)] = min(_offset(start), found.get(int(name), start))
-    return found
+            offsets[int(name)] = min(_offset(start), offsets.get(int(name), start))
+    return offsets
 
 
 def _offset(value: Any) -> int:

@@ -60,15 +60,15 @@ class ConsumerGroup:
         self._offsets = GroupOffsets(group, kafka)
 
     def read(self, topic: str, partitions: Collection[int]) -> Committed:
-        found = self._offsets.read_with_notes((topic, partition) for partition in partitions)
-        stores = {store_in(note) for offset, note in found.values() if offset is not None}
+        committed = self._offsets.read_with_notes((topic, partition) for partition in partitions)
+        stores = {store_in(note) for offset, note in committed.values() if offset is not None}
         if len(stores) > 1:
             raise PositionsUnreadable(
                 f"{self._name}: its partitions name several stores ({sorted(map(str, stores))}): "
                 "were some of its positions set by hand? The feeder's next commit corrects that. Let one feeder alone "
                 "commit to it"
             )
-        positions = {partition: found[topic, partition][0] for partition in partitions}
+        positions = {partition: committed[topic, partition][0] for partition in partitions}
         return Committed(positions, self._name, next(iter(stores), None))
 
     def target(self) -> dict[str, str]:
@@ -91,8 +91,8 @@ class ConsumerGroup:
     def close(self) -> None:
         self._offsets.close()
 
-    def _claimed(self, found: Mapping[Spot, tuple[int | None, str]]) -> str | None:
-        notes = {note for offset, note in found.values() if offset is not None}
+    def _claimed(self, committed: Mapping[Spot, tuple[int | None, str]]) -> str | None:
+        notes = {note for offset, note in committed.values() if offset is not None}
         owner = next((owner for note in sorted(notes) if (owner := whose(note)) is not None), None)
         return None if owner is None else f"positions of group {self._offsets.group!r} cannot be set: {owner}"
 

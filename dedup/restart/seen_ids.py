@@ -107,16 +107,16 @@ class SeenIds:
 
     def contains(self, hashes: Hashes) -> Mask:
         """Returns for each row whether its hash was added before."""
-        found = np.zeros(len(hashes), np.bool_)
+        seen = np.zeros(len(hashes), np.bool_)
         if not len(hashes) or not self._tiers:
-            return found
+            return seen
         order = np.argsort(hashes.high)
         asked = hashes.at(order)
         present = np.zeros(len(hashes), np.bool_)
         for tier in self._tiers:
             present |= _in_tier(tier, asked)
-        found[order] = present
-        return found
+        seen[order] = present
+        return seen
 
 
 def fresh_rows(ids: pl.Series, seen: Known, under_way: SeenIds | None) -> Mask:

@@ -112,8 +112,8 @@ class WorkerDeduplicator:
         """Logs a line about a task that has filtered, with counts since the last one, for users without summaries."""
         counts = self.report()
         counted = {name: getattr(counts, name) for name in ("loaded", "dropped", "without_id")}
-        about = {"event": "deduplicator", "at_ms": wall_ms(), "name": self._setup.name, "batch": batch}
-        log.warning("%s", json.dumps({**about, "state": FilterState.FILTERING, **counted}, sort_keys=True))
+        fields = {"event": "deduplicator", "at_ms": wall_ms(), "name": self._setup.name, "batch": batch}
+        log.warning("%s", json.dumps({**fields, "state": FilterState.FILTERING, **counted}, sort_keys=True))
 
     def close(self) -> None:
         """Closes the reader of results; the next load opens it again."""
@@ -218,11 +218,11 @@ def restart_deduplicator(
     `foreachBatch` that uses its batch more than once, `persist()` it: otherwise a batch that may be a replay would be
     filtered against its own output after the first write.
     """
-    found = results()
+    row_ids = results()
     try:
-        found.check()  # reports now what cannot be read, not after the first crash
+        row_ids.check()  # reports now what cannot be read, not after the first crash
     finally:
-        found.close()
+        row_ids.close()
     setup = Setup(name, config or DedupConfig(), replay_of(checkpoint, since_of), results)
     columns = frame.columns
 
@@ -241,11 +241,11 @@ def filtered(
         now = attempt()
         filtering = deduplicator.begin(now)
         for batch in batches:
-            kept = batch.select(columns)
+            fresh_rows = batch.select(columns)
             if filtering and len(batch):
                 fresh = deduplicator.keep(pl.Series(pl.from_arrow(batch.column(_ID))))
-                kept = kept.filter(pa.array(fresh))
-            yield kept
+                fresh_rows = fresh_rows.filter(pa.array(fresh))
+            yield fresh_rows
         if filtering:
             deduplicator.say_task(now.batch)
     except Exception:

@@ -91,8 +91,8 @@ class OutputWindow:
         for batch in self._reader.read(p, max(self._position, ends.start), ends.stable):
             ids = self._job.identity.of_records(batch)
             loaded += len(ids) - ids.null_count()
-            known = ids.is_not_null().to_numpy()
-            self.forgotten += self.seen.add(hashes_of(ids.drop_nulls()), valid_times(batch, now_ms)[known])
+            has_id = ids.is_not_null().to_numpy()
+            self.forgotten += self.seen.add(hashes_of(ids.drop_nulls()), valid_times(batch, now_ms)[has_id])
         self._position = ends.stable
         return loaded
 
@@ -143,13 +143,13 @@ class SeenWindow:
 
     def contains(self, hashes: Hashes, times: I64) -> Mask:
         """Returns whether each id is known to a row of this time."""
-        found = np.zeros(len(hashes), np.bool_)
+        seen = np.zeros(len(hashes), np.bool_)
         for bucket, parts in self._buckets.items():
             in_reach = (times == NO_TIME) | (times - self._window_ms < (bucket + 1) * self._width_ms)
             if in_reach.any():
                 for part in parts:
-                    found |= part.contains(hashes) & in_reach
-        return found
+                    seen |= part.contains(hashes) & in_reach
+        return seen
 
     def to_rows_at(self, times: I64) -> Known:
         """Returns the ids known to rows with these times (one time per row)."""

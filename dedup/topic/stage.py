@@ -120,13 +120,13 @@ def _written(
             ids = job.identity.of_records(batch)
             times = valid_times(batch, wall_ms())[ids.is_not_null().to_numpy()]
             fresh = fresh_rows(ids, window.seen.to_rows_at(times), under_way)
-            kept = batch if fresh.all() else batch.filter(pa.array(fresh))
+            rows = batch if fresh.all() else batch.filter(pa.array(fresh))
         read += len(batch)
-        dropped += len(batch) - len(kept)
+        dropped += len(batch) - len(rows)
         without_id += ids.null_count()
-        if len(kept):
+        if len(rows):
             with took.within("produce"):
-                writer.write(job.output, *accepted(job.source, kept, limits, wall_ms()))
+                writer.write(job.output, *accepted(job.source, rows, limits, wall_ms()))
             failpoint("producing")
     with took.within("commit"):
         delivered = writer.flush()
@@ -173,8 +173,8 @@ def accepted(source: str, records: pa.RecordBatch, limits: TopicLimits, now_ms: 
             None if of_record is None else [(header["key"], header["value"]) for header in of_record]
             for of_record in headers.to_pylist()
         ]
-        known = [None if time < 0 else time for time in times.to_pylist()]
-        times, headers = restamped(known, listed, limits, now_ms)
+        timed = [None if time < 0 else time for time in times.to_pylist()]
+        times, headers = restamped(timed, listed, limits, now_ms)
     return records.column("key"), records.column("value"), headers, times, records.column("partition")
 
 

@@ -179,9 +179,9 @@ class Broker:
 
     def _ports(self, wanted: int | None) -> tuple[int, int]:
         """Returns the ports of broker and controller. They are kept in the folder, because its metadata names them."""
-        kept = self.folder / "ports"
-        if kept.exists():
-            port, controller = (int(word) for word in kept.read_text().split())
+        ports_file = self.folder / "ports"
+        if ports_file.exists():
+            port, controller = (int(word) for word in ports_file.read_text().split())
             if wanted not in (None, port):
                 raise BrokerFailed(f"the broker in {self.folder} has port {port}, not {wanted}; take a new folder")
             return port, controller
@@ -191,7 +191,7 @@ class Broker:
                 "another port (`--port`, or leave it out for a free one)"
             )
         ports = (wanted or free_port(), free_port())
-        kept.write_text(f"{ports[0]} {ports[1]}\n")
+        ports_file.write_text(f"{ports[0]} {ports[1]}\n")
         return ports
 
     def _write_properties(self) -> Path:

@@ -36,10 +36,10 @@ def kafka_version(pom: Path = POM) -> str:
     """Returns the version in the pom, or the one that is asked for. Raises ValueError if the pom names none."""
     if pom == POM and (asked := os.environ.get(VERSION)):
         return asked
-    found = re.search(r"<kafka\.version>([^<]+)<", pom.read_text())
-    if found is None:
+    match = re.search(r"<kafka\.version>([^<]+)<", pom.read_text())
+    if match is None:
         raise ValueError(f"{pom} names no kafka.version")
-    return found[1]
+    return match[1]
 
 
 def fetch_jars(pom: Path = POM) -> Path:

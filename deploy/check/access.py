@@ -75,34 +75,34 @@ class GroupAnswer:
 
 def topic_facts(asked: Sequence[Named], *, config: bool = True) -> list[TopicFacts]:
     """Returns what the brokers say about each topic; `config` adds the configuration of topics that are read."""
-    found: dict[str, Described | KafkaIOError] = {}
+    topics: dict[str, Described | KafkaIOError] = {}
     for kafka, some in alike(asked, lambda topic: topic.kafka):  # output topics may be on other brokers
         described = describe(kafka, sorted({topic.topic for topic in some}))
-        found |= {topic.key: described[topic.topic] for topic in some}
-    return [_facts(topic, found[topic.key], config=config) for topic in asked]
+        topics |= {topic.key: described[topic.topic] for topic in some}
+    return [_facts(topic, topics[topic.key], config=config) for topic in asked]
 
 
 def alike(items: Iterable[T], of: Callable[[T], K]) -> list[tuple[K, list[T]]]:
     """Groups items by `of`, keeping their order."""
-    found: list[tuple[K, list[T]]] = []
+    groups: list[tuple[K, list[T]]] = []
     for item in items:
-        for same, some in found:
+        for same, some in groups:
             if same == of(item):
                 some.append(item)
                 break
         else:
-            found.append((of(item), [item]))
-    return found
+            groups.append((of(item), [item]))
+    return groups
 
 
-def _facts(asked: Named, found: Described | KafkaIOError, *, config: bool) -> TopicFacts:
+def _facts(asked: Named, description: Described | KafkaIOError, *, config: bool) -> TopicFacts:
     facts = TopicFacts(key=asked.key, topic=asked.topic, written=asked.written, needed=asked.operations)
-    if isinstance(found, KafkaIOError):
-        code = ExitCode.BAD_JOB_FILE if isinstance(found, TopicMissing) else found.exit_code
-        needed = () if isinstance(found, NotLetIn) else facts.needed
-        return replace(facts, problem=str(found), code=code, needed=needed)
-    known = _config(asked) if config and not asked.written else None
-    return replace(facts, partitions=found.partitions, allowed=found.operations, config=known)
+    if isinstance(description, KafkaIOError):
+        code = ExitCode.BAD_JOB_FILE if isinstance(description, TopicMissing) else description.exit_code
+        needed = () if isinstance(description, NotLetIn) else facts.needed
+        return replace(facts, problem=str(description), code=code, needed=needed)
+    topic_config = _config(asked) if config and not asked.written else None
+    return replace(facts, partitions=description.partitions, allowed=description.operations, config=topic_config)
 
 
 def _config(asked: Named) -> Mapping[str, str] | None:
@@ -172,11 +172,11 @@ def of_topics(asked: Sequence[Named], facts: Sequence[TopicFacts]) -> list[Lack]
 
 def group_answers(uses: Sequence[GroupUse]) -> list[GroupAnswer]:
     """Returns what the brokers say about each group; for receipts, about the first group."""
-    found = []
+    answers = []
     for (kafka, operations), some in alike(uses, lambda use: (use.kafka, use.grant.operations)):
         codes = error_codes(kafka, [use.group for use in some], reading="Read" in operations)
-        found += [GroupAnswer(use, None if codes is None else codes.get(use.group, 0)) for use in some]
-    return found
+        answers += [GroupAnswer(use, None if codes is None else codes.get(use.group, 0)) for use in some]
+    return answers
 
 
 def of_groups(answers: Iterable[GroupAnswer]) -> list[Lack]:

@@ -1,6 +1,6 @@
 """Checks what a job depends on outside of its file before it runs: topics, records, groups, APIs, folders.
 
-`look_at` is `teacup check --connect`. It checks each part even if another one has failed, so that all errors are
+`findings_of` is `teacup check --connect`. It checks each part even if another one has failed, so that all errors are
 reported at once. The kind of job says what there is to check (`Checkable`). Nothing is changed.
 """
 
@@ -50,23 +50,23 @@ from teacup.kafka.log.replicas import GROUPS, TRANSACTIONS, broker_count, replic
 BROKERS_ANSWER_WITHIN_S = 10.0
 
 
-def look_at(kind: Checkable) -> list[Finding]:
+def findings_of(kind: Checkable) -> list[Finding]:
     """Checks everything that a job depends on; returns all findings, in the order of a job file."""
-    found = [*of_machine(kind.common.spark)]
+    findings = [*of_machine(kind.common.spark)]
     there: dict[str, TopicFacts] = {}
     checks = kind.checks()
     try:
         wait_for_brokers(kind.kafka, give_up_after_s=BROKERS_ANSWER_WITHIN_S)
         topics = topic_facts(kind.topics())
     except KafkaIOError as failed:
-        found.append(from_error("kafka", failed))
+        findings.append(from_error("kafka", failed))
     else:
         there = {topic.key: topic for topic in topics if topic.partitions}
-        found += _of_kafka(kind, checks, topics, there)
-    found += checks.services(there)
-    found.append(of_place(checkpoint_facts(kind.common.checkpoint, checks.content)))
-    found += (of_place(folder_facts(key, folder)) for key, folder in checks.folders.items())
-    return found
+        findings += _of_kafka(kind, checks, topics, there)
+    findings += checks.services(there)
+    findings.append(of_place(checkpoint_facts(kind.common.checkpoint, checks.content)))
+    findings += (of_place(folder_facts(key, folder)) for key, folder in checks.folders.items())
+    return findings
 
 
 def _of_kafka(
@@ -109,8 +109,8 @@ def _of_replicas(use: Use, there: Mapping[str, TopicFacts]) -> Iterator[Finding]
         written.append(("output.delivery.replicas", TRANSACTIONS, use.transactions[1]))
     written += [("groups.replicas", GROUPS, group.kafka) for group in use.groups[:1]]
     for kafka, some in alike(written, lambda each: each[2]):
-        found, brokers = replicas_of(kafka, [topic for _, topic, _ in some]), broker_count(kafka)
-        yield from (of_replicas(what, topic, found.get(topic), brokers) for what, topic, _ in some)
+        replicas, brokers = replicas_of(kafka, [topic for _, topic, _ in some]), broker_count(kafka)
+        yield from (of_replicas(what, topic, replicas.get(topic), brokers) for what, topic, _ in some)
 
 
 def _of_transactions(bucket: OutputBucket, lacks: Sequence[Lack]) -> Iterator[Finding]:

@@ -167,8 +167,8 @@ def lines(findings: Sequence[Finding]) -> Iterator[str]:
 
 def counts(findings: Sequence[Finding]) -> dict[Level, int]:
     """Returns how many findings there are of each level, errors first."""
-    found = Counter(finding.level for finding in findings)
-    return {level: found[level] for level in reversed(list(Level))}
+    by_level = Counter(finding.level for finding in findings)
+    return {level: by_level[level] for level in reversed(list(Level))}
 
 
 def of_topic(facts: TopicFacts) -> Iterator[Finding]:
@@ -184,30 +184,30 @@ def of_topic(facts: TopicFacts) -> Iterator[Finding]:
     yield ok(facts.key, f"{facts.topic!r} has {facts.partitions} partitions{may}")
 
 
-def of_replicas(what: str, topic: str, found: Replicas | None, brokers: int) -> Finding:
+def of_replicas(what: str, topic: str, replicas: Replicas | None, brokers: int) -> Finding:
     """Says whether a topic accepts writes, and still would after the loss of one broker.
 
     found     None if it may not be described
     brokers   the number of brokers
     """
-    if found is None:
+    if replicas is None:
         return ok(what, f"the replicas of {topic!r} may not be looked at; give the ACLs Describe and DescribeConfigs")
-    if not found.placed:
+    if not replicas.placed:
         text = (
             f"Kafka has no topic {topic!r}, and has not created it: it needs more brokers than the {brokers} there are"
         )
         return error(what, text, ExitCode.UNREACHABLE)
-    if (refused := cannot_take([found])) is not None:
+    if (refused := cannot_take([replicas])) is not None:
         return error(what, str(refused), refused.exit_code)
-    minimum = "not known (give the ACL DescribeConfigs)" if found.minimum is None else str(found.minimum)
-    text = f"{topic!r} has {found.fewest} replicas, min.insync.replicas is {minimum}"
-    if brokers > 1 and found.fewest == 1:
+    minimum = "not known (give the ACL DescribeConfigs)" if replicas.minimum is None else str(replicas.minimum)
+    text = f"{topic!r} has {replicas.fewest} replicas, min.insync.replicas is {minimum}"
+    if brokers > 1 and replicas.fewest == 1:
         return warning(
             what, f"{topic!r} has partitions with a single replica: the loss of its broker stops the job; give it more"
         )
-    if brokers > 1 and found.minimum is not None and found.fewest <= found.minimum:
+    if brokers > 1 and replicas.minimum is not None and replicas.fewest <= replicas.minimum:
         return warning(what, f"{text}: the loss of one broker stops the job; give it more replicas")
-    if not found.all_in_sync:
+    if not replicas.all_in_sync:
         return warning(what, f"{text}, and not all are in sync now: look at the brokers")
     return ok(what, text)
 
@@ -251,8 +251,8 @@ def of_retention(facts: TopicFacts, needed_ms: int, why: str, *, must_keep: bool
             "that allows less than a day of downtime",
         )
     elif by_size < 0:
-        kept = "for ever" if by_age_ms < 0 else f"for {written(by_age_ms)}"
-        yield ok(what, f"{facts.topic!r} keeps records {kept}; {needed} is needed ({why})")
+        retention = "for ever" if by_age_ms < 0 else f"for {written(by_age_ms)}"
+        yield ok(what, f"{facts.topic!r} keeps records {retention}; {needed} is needed ({why})")
 
 
 def of_times(side: Side, facts: SideFacts, idle: Idle | None) -> Iterator[Finding]:
@@ -283,10 +283,10 @@ def of_times(side: Side, facts: SideFacts, idle: Idle | None) -> Iterator[Findin
             ExitCode.REFUSED,
         )
         return
-    found = f"{iso(times[0])} to {iso(times[-1])}"
+    times_text = f"{iso(times[0])} to {iso(times[-1])}"
     if len(times) < sample.records:
         count = sample.records - len(times)
-        text = f"{count} of {sample.records} sampled records have no valid time (others: {found})"
+        text = f"{count} of {sample.records} sampled records have no valid time (others: {times_text})"
         text += f", {_zoneless(sample)}" if sample.zoneless else ""
         yield dead_letters(what, text, facts, set_zone(facts.name) if sample.zoneless else "")
     usual_ms = times[len(times) // 2]
@@ -301,7 +301,7 @@ def of_times(side: Side, facts: SideFacts, idle: Idle | None) -> Iterator[Findin
             "set `idle: hold`",
         )
     elif len(times) == sample.records:
-        yield ok(what, f"{len(times)} sampled records, {found}")
+        yield ok(what, f"{len(times)} sampled records, {times_text}")
 
 
 def _zoneless(sample: Sample) -> str:

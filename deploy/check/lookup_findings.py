@@ -3,7 +3,7 @@
 storage        whether the namespace keeps records long enough, keeps all of a key, and still has what the next left
                records look for
 storage.keys   whether the store knows keys of the next left records, by the join's own look-up
-delay          whether left may go, by the join's own rule (`joins.lookup.gate.judge`)
+delay          whether left may go, by the join's own rule (`joins.lookup.gate.admission`)
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from joins.batch.rules import kept_from
 from joins.errors import DataLoss, JoinError
 from joins.lookup.feed.source import suits as suits_feeder
 from joins.lookup.feed.spec import FeedSpec, check_table
-from joins.lookup.gate import STORE, judge
+from joins.lookup.gate import STORE, admission
 from joins.lookup.key_lookup import (
     DELAY_REFUSED,
     REFUSED,
@@ -69,7 +69,7 @@ def of_lookup(
     delay = spec.right.store.delay
     with closing(delay_client(delay)) as delays:
         try:
-            found = delays.read(delay.consumer, spec.right.topic)
+            delay_read = delays.read(delay.consumer, spec.right.topic)
         except DelayNotFound as unknown:
             yield warning("delay", f"{unknown}: the collector has not submitted it yet, and left would wait")
         except DELAY_REFUSED as failed:
@@ -77,7 +77,7 @@ def of_lookup(
         except DelayError as failed:
             yield from_error("delay", failed)
         else:
-            yield of_gate(spec, found, None if namespace is None else namespace.generation, pinned)
+            yield of_gate(spec, delay_read, None if namespace is None else namespace.generation, pinned)
 
 
 def of_feeder(spec: FeedSpec, topics: Mapping[str, TopicFacts] = MappingProxyType({})) -> Iterator[Finding]:
@@ -147,11 +147,11 @@ def of_window(spec: JoinSpec, retained_from_ms: int, unread: Sample) -> Iterator
     if not wanted:
         return
     gone = sum(at < retained_from_ms for at in wanted)
-    kept = f"right records are kept from {iso(retained_from_ms)} on"
+    retention = f"right records are kept from {iso(retained_from_ms)} on"
     if not gone:
-        yield ok("storage.retained", f"{kept}; the next left records look for them from {iso(wanted[0])} on")
+        yield ok("storage.retained", f"{retention}; the next left records look for them from {iso(wanted[0])} on")
         return
-    text = f"{kept}, and {gone} of the next {len(wanted)} left records look for them from {iso(wanted[0])} on"
+    text = f"{retention}, and {gone} of the next {len(wanted)} left records look for them from {iso(wanted[0])} on"
     if spec.right.store.on_expired == "unmatched":
         yield warning("storage.retained", f"{text}: they will be unmatched, with the reason no_longer_stored")
         return
@@ -163,10 +163,10 @@ def of_window(spec: JoinSpec, retained_from_ms: int, unread: Sample) -> Iterator
     )
 
 
-def of_stored_keys(namespace: str, asked: int, found: int, records: int) -> Iterator[Finding]:
+def of_stored_keys(namespace: str, asked: int, stored: int, records: int) -> Iterator[Finding]:
     """Says whether the store knows any key of the next left records, of which so many have one."""
-    text = f"of {asked} keys of the next left records {found} are stored in namespace {namespace!r}"
-    if found:
+    text = f"of {asked} keys of the next left records {stored} are stored in namespace {namespace!r}"
+    if stored:
         yield ok("storage.keys", text)
     elif records >= ENOUGH:
         yield warning(
@@ -185,7 +185,7 @@ def of_gate(spec: JoinSpec, delay: Delay, store: str | None, pinned: Mapping[str
     if store is None:
         store = delay.store_generation or ""
         pinned = {name: value for name, value in pinned.items() if name != STORE}
-    verdict = judge(delay, store, pinned, spec.right.store.accepted_generations)
+    verdict = admission(delay, store, pinned, spec.right.store.accepted_generations)
     if verdict.shut:
         return error("delay", f"left would wait for ever: {verdict.waits_for}", ExitCode.CHECKPOINT)
     if verdict.waits_for is not None:

@@ -25,10 +25,10 @@ from teacup.spark.java import archive_name, check_java, java_of
 
 def written_folders(job: CommonJob) -> dict[str, Path]:
     """Returns the local folders that any kind of job writes to, by purpose."""
-    found = {} if (checkpoint := local_folder(job.checkpoint)) is None else {"checkpoint": checkpoint}
+    folders = {} if (checkpoint := local_folder(job.checkpoint)) is None else {"checkpoint": checkpoint}
     with suppress(FileNotFoundError):
-        found["TMPDIR"] = Path(tempfile.gettempdir())
-    return {**found, **spark_folders(job.spark)}
+        folders["TMPDIR"] = Path(tempfile.gettempdir())
+    return {**folders, **spark_folders(job.spark)}
 
 
 def spark_folders(given: Mapping[str, str]) -> dict[str, Path]:

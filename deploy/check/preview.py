@@ -91,70 +91,70 @@ class Preview:
 
 def joined(job: JoinJob, lefts: int = LEFTS, within_s: float = WITHIN_S) -> Preview:
     """Joins the first left records of a job. Raises `JoinError`, `KafkaIOError`."""
-    found, until_s = Preview(), time.monotonic() + within_s
+    preview, until_s = Preview(), time.monotonic() + within_s
     spec = with_path(job.spec)
     spec = replace(spec, max_records=min(spec.max_records or AT_ONCE, AT_ONCE))
     with tempfile.TemporaryDirectory(prefix="teacup-preview-") as folder:
         control = JoinControl(windows=Path(folder), facts=Path(folder), unreachable_for_s=within_s)
         with closing(DrivenJoin(spec, control, Path(folder))) as join:
-            _join(join, spec, found, lefts, until_s)
-    return found
+            _join(join, spec, preview, lefts, until_s)
+    return preview
 
 
-def _join(join: DrivenJoin, spec: JoinSpec, found: Preview, lefts: int, until_s: float) -> None:
+def _join(join: DrivenJoin, spec: JoinSpec, preview: Preview, lefts: int, until_s: float) -> None:
     at: dict[str, Any] = {}
-    while found.lefts < lefts:
+    while preview.lefts < lefts:
         if time.monotonic() > until_s:
-            found.ended = "time is up: right has to be read from far back"
+            preview.ended = "time is up: right has to be read from far back"
             return
         end = join.next_end(at)
         if end == at:
             held = join.reader.held
-            found.ended = "left is read to its end"
+            preview.ended = "left is read to its end"
             if held is not None and held.left_waits:
-                found.ended = for_people(spec, held.listed_ms, [*held.waits])
+                preview.ended = for_people(spec, held.listed_ms, [*held.waits])
             return
         for item in join.carry_out(at, end):
             if isinstance(item, Rows):
-                found.add(item.frame)
+                preview.add(item.frame)
             elif isinstance(item, End):
-                found.lefts += item.summary.lefts_read
-                found.read.update(item.summary.read)
-                found.appended |= item.summary.waits is not None and item.summary.waits.appended
+                preview.lefts += item.summary.lefts_read
+                preview.read.update(item.summary.read)
+                preview.appended |= item.summary.waits is not None and item.summary.waits.appended
         at = end
-        found.batches += 1
+        preview.batches += 1
 
 
 Selected = Callable[[JoinJob, Sequence[dict[str, Any]]], pl.DataFrame]
 """Returns what `output.select` makes of rows, in the same order (`deploy.check.analysis`)."""
 
 
-def shown(job: JoinJob, found: Preview, selected: Selected) -> Iterator[str]:
+def shown(job: JoinJob, preview: Preview, selected: Selected) -> Iterator[str]:
     """Yields the preview as lines of text. Raises `SparkError` if the job has a `select` and Spark does not start."""
     spec = job.spec
     stored = spec.right.source.is_stored
-    right = "right is looked up" if stored else f"{found.read['right']:,} right records"
-    batches = "1 batch" if found.batches == 1 else f"{found.batches} batches"
+    right = "right is looked up" if stored else f"{preview.read['right']:,} right records"
+    batches = "1 batch" if preview.batches == 1 else f"{preview.batches} batches"
     yield ""
-    yield (f"preview: {found.lefts:,} left records, {right}, in {batches} from `start` on; nothing was written")
-    if found.ended:
-        yield f"  ended there: {found.ended}"
-    if not found.lefts:
+    yield (f"preview: {preview.lefts:,} left records, {right}, in {batches} from `start` on; nothing was written")
+    if preview.ended:
+        yield f"  ended there: {preview.ended}"
+    if not preview.lefts:
         return
-    rate = "-" if found.match_rate is None else f"{found.match_rate:.1%}"
-    said = {outcome: f"{outcome} {count:,}{_why(found, outcome)}" for outcome, count in sorted(found.rows.items())}
+    rate = "-" if preview.match_rate is None else f"{preview.match_rate:.1%}"
+    said = {outcome: f"{outcome} {count:,}{_why(preview, outcome)}" for outcome, count in sorted(preview.rows.items())}
     kind = spec.right.type
     results = [said.pop(outcome) for outcome in kind.results if outcome in said]
-    yield f"  match rate {rate}: {', '.join(results)}; late left records {found.late:,}"
-    if left_out := sum(found.rows[outcome] for outcome in kind.left_out):
+    yield f"  match rate {rate}: {', '.join(results)}; late left records {preview.late:,}"
+    if left_out := sum(preview.rows[outcome] for outcome in kind.left_out):
         yield f"  of these {left_out:,} are not written: `type: {kind}` leaves {kind.left_out[0]} ones out"
     if said:
         yield f"  beside these rows, of both sides: {', '.join(said.values())}"
-    if len(apart := pl.concat(found.apart_ms)):
+    if len(apart := pl.concat(preview.apart_ms)):
         yield from _apart(spec, apart)
         if not stored:
-            yield _readable(apart, appended=found.appended)
-    for outcome, rows in found.examples.items():
+            yield _readable(apart, appended=preview.appended)
+    for outcome, rows in preview.examples.items():
         goes = job.output.select is not None and outcome in kind.outcomes and rows
         made = selected(job, rows).to_dicts() if goes else [None] * len(rows)
         for row, record in zip(rows, made, strict=True):
@@ -176,8 +176,8 @@ def _record(made: Mapping[str, Any]) -> str:
     return f"{_text(made['out_key'])}  {_text(made['out_value'], _WIDEST_RECORD)}{headers}{misfit}"
 
 
-def _why(found: Preview, outcome: str) -> str:
-    reasons = [f"{reason} {count:,}" for (of, reason), count in sorted(found.reasons.items()) if of == outcome]
+def _why(preview: Preview, outcome: str) -> str:
+    reasons = [f"{reason} {count:,}" for (of, reason), count in sorted(preview.reasons.items()) if of == outcome]
     return f" ({', '.join(reasons)})" if reasons else ""
 
 

@@ -38,7 +38,7 @@ from teacup.kafka.errors import KafkaIOError
 from teacup.kafka.log.topic_log import Ends
 
 REGISTRY_ANSWERS_WITHIN_S = 5.0
-LOOKED_AT = 1_000
+SAMPLED_OFFSETS = 1_000
 """Limit in offsets, so that a topic without valid times is not read to its end."""
 
 
@@ -58,8 +58,8 @@ def of_join(
     Raises `KafkaIOError`, `DataLoss`.
     """
     inputs = join_kind_of(spec).inputs
-    if (found := _of_registry(spec, [spec.side(name) for name in inputs])) is not None:
-        yield found
+    if (finding := _of_registry(spec, [spec.side(name) for name in inputs])) is not None:
+        yield finding
         return
     sides = [name for name in inputs if f"{name}.topic" in topics]
     if planned is not None and len(sides) == len(inputs):
@@ -73,8 +73,8 @@ def of_join(
 
 def of_feeder(spec: FeedSpec, topics: Mapping[str, TopicFacts]) -> Iterator[Finding]:
     """Samples the topic that a feeder reads. Raises `KafkaIOError`."""
-    if (found := _of_registry(spec, [spec.right])) is not None:
-        yield found
+    if (finding := _of_registry(spec, [spec.right])) is not None:
+        yield finding
     elif "right.topic" in topics:
         yield from _of_one("right", spec, None, dead_letters=spec.dead_letter is not None)
 
@@ -97,18 +97,18 @@ def unread_left(spec: JoinSpec, planned: BatchPlan | None, facts: Mapping[int, B
 def first_unread(
     spec: JoinSpec | FeedSpec, side: Side, read: Mapping[int, int], ends: Mapping[int, Ends], now_ms: int
 ) -> dict[int, int]:
-    """Returns by partition the time of the first unread record, if there is one in its next `LOOKED_AT` offsets.
+    """Returns by partition the time of the first unread record, if there is one in its next `SAMPLED_OFFSETS` offsets.
 
     read, ends   by partition, the next offset to read, and the ends. Raises `KafkaIOError`.
     """
     starts = {p: max(at, ends[p].start) for p, at in read.items() if p in ends}
-    spans = {p: (at, min(ends[p].stable, at + LOOKED_AT)) for p, at in starts.items() if at < ends[p].stable}
+    spans = {p: (at, min(ends[p].stable, at + SAMPLED_OFFSETS)) for p, at in starts.items() if at < ends[p].stable}
     if not spans:
         return {}
     wait_for_registry(spec.registry, [side], give_up_after_s=REGISTRY_ANSWERS_WITHIN_S)
     with closing(side_log(spec, side)) as log:
         times = log.valid_times(spans, now_ms + spec.max_future_skew_ms, 1)
-    return {p: found[0][1] for p, found in times.items() if found}
+    return {p: timed[0][1] for p, timed in times.items() if timed}
 
 
 def _of_registry(spec: JoinSpec | FeedSpec, sides: Sequence[Side]) -> Finding | None:

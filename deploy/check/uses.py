@@ -136,7 +136,7 @@ def to_rewind(job: JoinJob) -> Use:
     return Use(topics, [GroupUse.receipts(bucket, kafka, "Describe")], (bucket, kafka))
 
 
-def to_look_back(job: JoinJob) -> Use:
+def to_backfill(job: JoinJob) -> Use:
     """Returns what `teacup rewind --into` uses before it runs a job of its own."""
     return Use(_inputs(job, READ_CHECKED))
 

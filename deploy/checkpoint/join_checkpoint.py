@@ -56,7 +56,7 @@ def reads(end: Mapping[str, Any]) -> str:
     return f"which reads {' and '.join(map(repr, topics))}"
 
 
-def look_into(job: JoinJob) -> tuple[BatchPlan | None, Handover | None]:
+def planned_or_moved(job: JoinJob) -> tuple[BatchPlan | None, Handover | None]:
     """Returns the batch that a job planned last or, if there is none, the checkpoint after which a new one goes on.
 
     Raises `SpecChanged`, `CheckpointUnreadable`.
@@ -166,9 +166,9 @@ class Checkpoint:
         try:
             with reached(self._location, but=ValueError):
                 end, *_ = self._logs.ends(batch)
-            found = {} if end is None else dict(json.loads(end))
-            files.check(found)
-            return found
+            values = {} if end is None else dict(json.loads(end))
+            files.check(values)
+            return values
         except ValueError as error:
             raise CheckpointInvalid(
                 f"{self._cannot_be_read}: `offsets/{batch}` is truncated or damaged ({error}), as after a power loss. "
@@ -198,11 +198,11 @@ class Checkpoint:
 
     def check_name(self, name: str) -> None:
         """Raises `JobRenamed` if the checkpoint has batches of a job with another name. Call `keep_name` afterwards."""
-        kept = self.kept(NAME, str, "Remove it if the job was never renamed")
-        if kept is not None and kept != name:
+        noted = self.kept(NAME, str, "Remove it if the job was never renamed")
+        if noted is not None and noted != name:
             raise JobRenamed(
-                f"checkpoint {self._location!r} was written under the name {kept!r}, and the job is {name!r} now: "
-                f"what is in the output is known by the old name only. Put `name: {kept}` back; or give the job a new "
+                f"checkpoint {self._location!r} was written under the name {noted!r}, and the job is {name!r} now: "
+                f"what is in the output is known by the old name only. Put `name: {noted}` back; or give the job a new "
                 "checkpoint, and a `start` from which its rows may be written again"
             )
 

@@ -79,11 +79,11 @@ class Lease:
         """Returns this lease with the number that follows another one's."""
         return replace(self, number=(0 if other is None else other.number) + 1)
 
-    def lost_to(self, found: Lease | None) -> bool:
+    def lost_to(self, lease: Lease | None) -> bool:
         """Returns whether the holder of this lease has lost the job to the one whose lease was found."""
-        if found is None or found.holder == self.holder:
+        if lease is None or lease.holder == self.holder:
             return False
-        return found.number >= self.number
+        return lease.number >= self.number
 
 
 @dataclass(frozen=True, slots=True)

@@ -99,9 +99,9 @@ class Keeper:
             if self._lost_to is not None:
                 return
             try:
-                found = self._file.read(Lease)
-                if self._lease.lost_to(found):
-                    self._lost_to = found
+                lease = self._file.read(Lease)
+                if self._lease.lost_to(lease):
+                    self._lost_to = lease
                     return
                 self._lease = self._lease.renewed(wall_ms())
                 self._file.write(self._lease)

@@ -12,7 +12,7 @@ and ends.
 A job with a standby also has a lease, on any file system (`deploy.jobs.standby`): a process that is silent for some
 seconds loses both.
 
-Others may look at the lock (`look_at_lock`) without keeping anybody out: a look shares the lock for some microseconds,
+Others may look at the lock (`inspect_lock`) without keeping anybody out: a look shares the lock for some microseconds,
 and whoever wants it tries for longer than that.
 """
 
@@ -34,7 +34,7 @@ from teacup.base.disks import name_the_disks, refusal_in
 from teacup.base.fields import local_folder
 
 LOCK_FILE = "teacup.lock"
-LOOKS_PASS_S = 0.2
+INSPECTED_FOR_S = 0.2
 _BETWEEN_TRIES_S = 0.02
 
 SHARED = frozenset(
@@ -51,7 +51,7 @@ def checkpoint_lock(checkpoint: str) -> Iterator[None]:
         yield
         return
     try:
-        found = take_lock(folder)
+        lock = take_lock(folder)
     except OSError as error:
         if refusal_in(str(error)):
             raise DiskFull(name_the_disks(str(error), {"the checkpoint": folder})) from error
@@ -59,16 +59,16 @@ def checkpoint_lock(checkpoint: str) -> Iterator[None]:
             f"checkpoint {checkpoint!r} cannot be written to ({error.strerror}: {error.filename}); give the job a "
             "folder that its user may write to"
         ) from error
-    if isinstance(found, Holder):
+    if isinstance(lock, Holder):
         raise CheckpointInUse(
-            f"checkpoint {checkpoint!r} is in use by process {found}; stop that one first, "
+            f"checkpoint {checkpoint!r} is in use by process {lock}; stop that one first, "
             "or give this job a checkpoint of its own"
         )
-    with found:
+    with lock:
         yield
 
 
-def take_lock(folder: Path, within_s: float = LOOKS_PASS_S) -> TextIO | Holder:
+def take_lock(folder: Path, within_s: float = INSPECTED_FOR_S) -> TextIO | Holder:
     """Returns the locked file, which holds the lock until it is closed, or the lock's holder. Raises `OSError`.
 
     within_s   how long to try, because somebody may only be looking at the lock
@@ -150,7 +150,7 @@ class Lock:
     unknown: str = ""
 
 
-def look_at_lock(folder: Path) -> Lock:
+def inspect_lock(folder: Path) -> Lock:
     """Returns whether a process holds the lock of a folder's checkpoint; writes nothing, keeps nobody out."""
     try:
         with (folder / LOCK_FILE).open() as file:
@@ -183,17 +183,17 @@ def file_system_of(folder: Path, mounts: Path = Path("/proc/self/mountinfo")) ->
         lines = mounts.read_text().splitlines()
     except OSError:
         return ""
-    found: dict[Path, str] = {}
+    types: dict[Path, str] = {}
     for line in lines:
         before, _, after = line.partition(" - ")
-        found[Path(before.split()[4].replace("\\040", " "))] = after.split()[0]
+        types[Path(before.split()[4].replace("\\040", " "))] = after.split()[0]
     place = folder.resolve()
-    return next((found[path] for path in (place, *place.parents) if path in found), "")
+    return next((types[path] for path in (place, *place.parents) if path in types), "")
 
 
 def holder_of(folder: Path) -> Holder | None:
     """Returns the process that holds the lock of a folder's checkpoint; None if there is none, or it cannot be seen."""
-    lock = look_at_lock(folder)
+    lock = inspect_lock(folder)
     return lock.holder if lock.held else None
 
 
@@ -208,7 +208,7 @@ def has_ended(own: str, claimed: str) -> bool:
 
     own   names this start: earlier starts on the same checkpoint have ended, because this one holds the lock
     """
-    found = re.fullmatch(r"checkpoint (/.*) on (\S+)", claimed)
-    if found is None or found[2] != socket.gethostname():
+    match = re.fullmatch(r"checkpoint (/.*) on (\S+)", claimed)
+    if match is None or match[2] != socket.gethostname():
         return False
-    return claimed == own or look_at_lock(Path(found[1])).held is False
+    return claimed == own or inspect_lock(Path(match[1])).held is False

@@ -170,19 +170,19 @@ def begins_at(job: JoinJob, time_ms: int, past: Mapping[int, int] | None = None)
         if join_kind_of(spec) is not LOOKUP:  # the right of a lookup join is not read
             right = stack.enter_context(closing(open_log(spec, spec.right)))
         end_offsets = EndOffsets(wall_ms(), left.ends(), {}) if right is None else list_ends(left, right, wall_ms())
-        found = left_start(Beginning(spec, end_offsets), left)
+        starts = left_start(Beginning(spec, end_offsets), left)
         lost = tuple(
-            f"left partition {spec.left.topic}-{p} begins at offset {found.offsets[p]}, with records of about "
-            f"{iso(found.typical_ms[p])}: retention has deleted what was before"
+            f"left partition {spec.left.topic}-{p} begins at offset {starts.offsets[p]}, with records of about "
+            f"{iso(starts.typical_ms[p])}: retention has deleted what was before"
             for p, ends in end_offsets.left.items()
-            if 0 < ends.start == found.offsets[p] < ends.stable and found.typical_ms[p] > time_ms
+            if 0 < ends.start == starts.offsets[p] < ends.stable and starts.typical_ms[p] > time_ms
         )
         if lost and spec.on_data_loss != CONTINUE:
             raise DataLoss(
                 f"{'; '.join(lost)}. Give a later time, or accept that these have no new rows (`on_data_loss: "
                 "continue`; for this command alone: `--set on_data_loss=continue`)"
             )
-        offsets = found.offsets
+        offsets = starts.offsets
         if past is not None:
             offsets = {p: min(offset, past.get(p, end_offsets.left[p].start)) for p, offset in offsets.items()}
             offsets = {p: max(offset, end_offsets.left[p].start) for p, offset in offsets.items()}
@@ -194,4 +194,4 @@ def begins_at(job: JoinJob, time_ms: int, past: Mapping[int, int] | None = None)
             right_from = {p: r.start for bucket in first.buckets.values() for p, r in bucket.right.items()}
             if (count := first.skipped.get("left_without_right", 0)) > 0:
                 lost = (*lost, f"retention has deleted right records that about {count} left records may match")
-        return Begins(spec, end_offsets, left.topic_id(), offsets, right_from, found.offsets, lost)
+        return Begins(spec, end_offsets, left.topic_id(), offsets, right_from, starts.offsets, lost)

@@ -76,8 +76,8 @@ class LastRun:
 
     def noted(self, note: Note) -> LastRun:
         """Returns the run with one more note, without the oldest ones."""
-        before = next((known.times for known in self.notes if known.what == note.what), 0)
-        others = [known for known in self.notes if known.what != note.what]
+        before = next((earlier.times for earlier in self.notes if earlier.what == note.what), 0)
+        others = [earlier for earlier in self.notes if earlier.what != note.what]
         return replace(self, notes=(*others, replace(note, times=before + 1))[-KEPT:])
 
     @property
@@ -113,8 +113,8 @@ class RunRecord:
 
     def is_now(self, how: Life) -> None:
         """Takes the run's state."""
-        known = self.run.life
-        if known is None or (known.state, known.reason) != (how.state, how.reason):
+        life = self.run.life
+        if life is None or (life.state, life.reason) != (how.state, how.reason):
             self.run = replace(self.run, life=how)
             self._hurry.set()
             self._changed.set()

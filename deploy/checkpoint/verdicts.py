@@ -17,8 +17,8 @@ def folder_of(checkpoint: str) -> str:
 
 def load(checkpoint: str) -> Verdicts | None:
     """Reads what the last run left; None before the first one. Raises `SpecChanged`, `CheckpointUnreadable`."""
-    kept = Checkpoint(folder_of(checkpoint)).kept(FILE, dict[str, Any], f"{REMEDY[0].upper()}{REMEDY[1:]}")
-    return None if kept is None else Verdicts.from_json(kept)
+    verdicts = Checkpoint(folder_of(checkpoint)).kept(FILE, dict[str, Any], f"{REMEDY[0].upper()}{REMEDY[1:]}")
+    return None if verdicts is None else Verdicts.from_json(verdicts)
 
 
 def save(checkpoint: str, state: Verdicts) -> None:

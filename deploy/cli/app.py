@@ -11,7 +11,7 @@ import typer
 
 from deploy.cli.audits import audit
 from deploy.cli.checks import check_jobs, check_several, service_of
-from deploy.cli.commands import Assignments, Commands, JobFile, loaded, log_look
+from deploy.cli.commands import Assignments, Commands, JobFile, loaded, log_to_stderr
 from deploy.cli.offsets import offsets_app
 from deploy.cli.runs import move_of, run_file, run_files, run_job, stop_of, unjoined_of
 from deploy.cli.services import delay_app, dev_app, storage_app
@@ -267,7 +267,7 @@ def explain(
     """Explain why a record was matched or not, and where its row is. Only reads; the job may be running."""
     from deploy.inspection.explain.command import Question, explain_of
 
-    log_look(logging.ERROR)  # the answer itself says what cannot be known
+    log_to_stderr(logging.ERROR)  # the answer itself says what cannot be known
     question = Question(key=key, left=left, right=right, count=count, until=until, most=most)
     raise typer.Exit(explain_of(job_file, question, assignments or (), as_json=as_json))
 

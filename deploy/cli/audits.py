@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from deploy.cli.commands import Assignments, JobFile, loaded, log_job, time_of
-from deploy.errors import DeployError, code_of_look
+from deploy.errors import DeployError, code_of_inspection
 from teacup.base.errors import ExitCode
 
 if TYPE_CHECKING:
@@ -65,14 +65,14 @@ class AuditRequest:
         if self.sample is None:
             return None
         try:
-            found = float(self.sample.removesuffix("%"))
+            share = float(self.sample.removesuffix("%"))
         except ValueError:
-            found = -1.0
-        if not 0 < found <= 100:
+            share = -1.0
+        if not 0 < share <= 100:
             raise typer.BadParameter(
                 f"{self.sample!r} is not allowed; give a percentage, such as 1%", param_hint="--sample"
             )
-        return found
+        return share
 
 
 def audit_of(job: CommonJob | None, job_file: Path, asked: AuditRequest) -> ExitCode:
@@ -95,12 +95,12 @@ def audit_of(job: CommonJob | None, job_file: Path, asked: AuditRequest) -> Exit
     from deploy.check.access import explained
     from deploy.check.uses import to_audit
     from deploy.inspection.audit.run import audit
-    from teacup.kafka.log.admin import LOOK_WITHIN_S, wait_for_brokers
+    from teacup.kafka.log.admin import BROKERS_WITHIN_S, wait_for_brokers
 
     try:
-        wait_for_brokers(job.spec.kafka, give_up_after_s=LOOK_WITHIN_S)
+        wait_for_brokers(job.spec.kafka, give_up_after_s=BROKERS_WITHIN_S)
         with explained(lambda: to_audit(job, asked.corrections)), _progress() as tell:
-            found = audit(
+            findings = audit(
                 *(job, *times),
                 percent=percent,
                 folder=asked.folder,
@@ -109,10 +109,10 @@ def audit_of(job: CommonJob | None, job_file: Path, asked: AuditRequest) -> Exit
                 tell=tell,
             )
         if asked.report is not None:
-            _report(asked.report, found)
+            _report(asked.report, findings)
     except (DeployError, JoinError, KafkaIOError) as error:
         typer.echo(str(error), err=True)
-        return code_of_look(error)
+        return code_of_inspection(error)
     except DatabaseError as error:
         typer.echo(f"the audit's tables: {error}. Name a folder with more room (--folder)", err=True)
         return ExitCode.FAILED
@@ -120,19 +120,19 @@ def audit_of(job: CommonJob | None, job_file: Path, asked: AuditRequest) -> Exit
         typer.echo(f"{error.filename or asked.folder or 'a file'}: {error.strerror}", err=True)
         return ExitCode.BAD_JOB_FILE
     if asked.as_json:
-        typer.echo(json.dumps(found.to_json(), sort_keys=True))
+        typer.echo(json.dumps(findings.to_json(), sort_keys=True))
     else:
-        for line in found.lines():
+        for line in findings.lines():
             typer.echo(line)
-    if not found.clean:
+    if not findings.clean:
         return ExitCode.DIFFERS
-    return ExitCode.NOT_FOUND if found.empty else ExitCode.DONE
+    return ExitCode.NOT_FOUND if findings.empty else ExitCode.DONE
 
 
-def _report(path: Path, found: Findings) -> None:
+def _report(path: Path, findings: Findings) -> None:
     from deploy.inspection.audit.page import page
 
-    path.write_text(page(found), encoding="utf-8")
+    path.write_text(page(findings), encoding="utf-8")
 
 
 @contextmanager

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from deploy.cli.commands import log_look
+from deploy.cli.commands import log_to_stderr
 from teacup.base.errors import ExitCode
 
 if TYPE_CHECKING:
@@ -76,12 +76,12 @@ def checked(job_file: Path, job: CommonJob, analyser: Analyser, *, connect: bool
         typer.echo(said)
     if not connect:
         return ExitCode.DONE
-    log_look(logging.ERROR)  # warnings that lead to a finding would be reported twice
-    from deploy.check.connect import look_at
+    log_to_stderr(logging.ERROR)  # warnings that lead to a finding would be reported twice
+    from deploy.check.connect import findings_of
     from deploy.check.findings import exit_code
     from deploy.kinds.job_kind import kind_of
 
-    findings = look_at(kind_of(job))
+    findings = findings_of(kind_of(job))
     print_findings(findings)
     code = exit_code(findings)
     return code or _preview(job, analyser) if preview else code

@@ -86,9 +86,9 @@ def extra_of(module: str) -> str | None:
     except PackageNotFoundError:  # run from source, not installed
         return None
     for requirement in declared:
-        found = re.match(r"([A-Za-z0-9._-]+).*;.*\bextra == [\"'](\w+)[\"']", requirement)
-        if found and f"{found[1].replace('-', '_').lower()}_".startswith(f"{module}_"):
-            return found[2]
+        match = re.match(r"([A-Za-z0-9._-]+).*;.*\bextra == [\"'](\w+)[\"']", requirement)
+        if match and f"{match[1].replace('-', '_').lower()}_".startswith(f"{module}_"):
+            return match[2]
     return None
 
 
@@ -104,7 +104,7 @@ def loaded(job_file: Path, assignments: Sequence[str] = ()) -> CommonJob | None:
         return None
 
 
-def log_look(level: int) -> None:
+def log_to_stderr(level: int) -> None:
     """Sets up logging from this level on for a command that looks at a job, without librdkafka's messages.
 
     The command's own answer or error says what became of the connection.
@@ -123,7 +123,7 @@ def log_job(*, as_json: bool, job: str = "", progress: bool = True, runs: bool =
     """Sets up logging of warnings, and of the progress of our own code.
 
     job    the job's name, for JSON lines
-    runs   whether the command runs the job; if not, librdkafka's messages are left out, as in `log_look`
+    runs   whether the command runs the job; if not, librdkafka's messages are left out, as in `log_to_stderr`
     """
     handler = StandardError()
     if not runs:

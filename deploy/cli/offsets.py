@@ -14,7 +14,7 @@ from rich.console import Console
 from rich.table import Table
 
 from datadelay.errors import ConfigInvalid, DelayError, PositionsRefused
-from deploy.cli.commands import log_look
+from deploy.cli.commands import log_to_stderr
 from teacup.base.config.document import Document
 from teacup.base.config.keys import Properties
 from teacup.base.errors import ExitCode, SettingsInvalid
@@ -68,15 +68,15 @@ def at_command(
     from deploy.check.access import explained
     from deploy.check.uses import to_set_offsets
 
-    log_look(logging.WARNING)
+    log_to_stderr(logging.WARNING)
     try:
         search = Search(_kafka(bootstrap_servers, kafka_config), payload_time, disorder_ms)
         with explained(lambda: to_set_offsets(topic, search.kafka)):
-            found = search.offsets_at(topic, time_text)
+            at_time = search.offsets_at(topic, time_text)
     except (DelayError, SettingsInvalid, KafkaIOError) as error:
         raise _failed(error) from error
-    Console(width=120).print(_found_table(topic, found))
-    if not all(offset.verified for offset in found):
+    Console(width=120).print(_offsets_table(topic, at_time))
+    if not all(offset.verified for offset in at_time):
         raise typer.Exit(ExitCode.UNKNOWN)
 
 
@@ -119,7 +119,7 @@ def set_command(
     from deploy.check.access import explained
     from deploy.check.uses import to_set_offsets
 
-    log_look(logging.WARNING)
+    log_to_stderr(logging.WARNING)
     goal = Goal(topic, time_text, undo_path, past_end)
     consumer = PositionsOwner(group, zookeeper, root, consumer_id, topic_folders)
     try:
@@ -213,29 +213,29 @@ class Goal:
             raise ConfigInvalid("--topic and --time are missing; or give --undo FILE")
         from datadelay.offsets import plan
 
-        found = search.offsets_at(self.topic, self.time_text)
-        self._check(found, self.time_text, search.payload_time)
-        offsets = {offset.partition: offset.offset for offset in found}
-        return plan(positions, self.topic, offsets, {offset.partition: offset.ends for offset in found})
+        at_time = search.offsets_at(self.topic, self.time_text)
+        self._check(at_time, self.time_text, search.payload_time)
+        offsets = {offset.partition: offset.offset for offset in at_time}
+        return plan(positions, self.topic, offsets, {offset.partition: offset.ends for offset in at_time})
 
-    def _check(self, found: tuple[OffsetAt, ...], time_text: str, payload_time: str | None) -> None:
+    def _check(self, at_time: tuple[OffsetAt, ...], time_text: str, payload_time: str | None) -> None:
         """Raises for offsets that their records contradict, and for those past the end unless `--past-end end`."""
         from datadelay.offsets import OffsetKind
 
-        wrong = [offset.partition for offset in found if not offset.verified]
+        wrong = [offset.partition for offset in at_time if not offset.verified]
         if wrong:
             raise PositionsRefused(
                 f"the records around the offsets of partitions {wrong} contradict them; look at `teacup offsets at`"
             )
         if self.past_end is not PastEnd.REFUSE:
             return
-        timeless = [offset.partition for offset in found if offset.found is OffsetKind.NO_TIME]
+        timeless = [offset.partition for offset in at_time if offset.kind is OffsetKind.NO_TIME]
         if timeless:
             where = "" if payload_time is None else f" at {payload_time!r}: is --payload-time right?"
             raise ConfigInvalid(
                 f"no record of partitions {timeless} has a time{where or '.'} --past-end end sets them to their end"
             )
-        beyond = [offset.partition for offset in found if offset.found is OffsetKind.PAST_END]
+        beyond = [offset.partition for offset in at_time if offset.kind is OffsetKind.PAST_END]
         if beyond:
             raise ConfigInvalid(
                 f"no record of partitions {beyond} reaches {time_text}; --past-end end sets them to their end"
@@ -298,14 +298,14 @@ def _shown(time_ms: int | None) -> str:
     return "-" if time_ms is None else iso(time_ms)
 
 
-def _found_table(topic: str, found: tuple[OffsetAt, ...]) -> Table:
+def _offsets_table(topic: str, at_time: tuple[OffsetAt, ...]) -> Table:
     table = Table(title=topic)
     for name in ("partition", "offset", "what", "newest before", "first from there on", "verified"):
         table.add_column(name, justify="right")
-    for offset in found:
+    for offset in at_time:
         verified = "yes" if offset.verified else "NO"
         before, at = _shown(offset.before_ms), _shown(offset.at_ms)
-        table.add_row(str(offset.partition), str(offset.offset), offset.found, before, at, verified)
+        table.add_row(str(offset.partition), str(offset.offset), offset.kind, before, at, verified)
     return table
 
 

@@ -63,10 +63,10 @@ class RewindRequest:
 
 
 def _millis(option: str, text: str) -> int:
-    found = time_of(option, text)
-    if found < 0:
+    millis = time_of(option, text)
+    if millis < 0:
         raise typer.BadParameter(f"{text!r} is not allowed: give a time since 1970", param_hint=option)
-    return found
+    return millis
 
 
 def rewind_of(
@@ -86,7 +86,7 @@ def rewind_of(
         return ExitCode.BAD_JOB_FILE
     log_job(as_json=job.json_log, job=job.job_name, runs=asked.into is not None)
     from deploy.check.access import explained
-    from deploy.check.uses import to_look_back, to_rewind
+    from deploy.check.uses import to_backfill, to_rewind
     from deploy.jobfile.job import JoinJob
     from joins.errors import JoinError
     from teacup.kafka.errors import KafkaIOError
@@ -99,7 +99,7 @@ def rewind_of(
         )
         return ExitCode.BAD_JOB_FILE
     try:
-        with explained(lambda: to_look_back(job) if asked.into is not None else to_rewind(job)):
+        with explained(lambda: to_backfill(job) if asked.into is not None else to_rewind(job)):
             if asked.into is not None:
                 return _backfill(job, asked, asked.into, run)
             lines = [*_in_place(job, asked)]
@@ -148,14 +148,14 @@ def _positions(done: Rewinding) -> Iterator[str]:
 def _backfill(job: JoinJob, asked: RewindRequest, topic: str, run: Callable[[CommonJob], ExitCode]) -> ExitCode:
     from deploy.jobs.rewind.backfill import backfill
 
-    found = backfill(job, asked.to_ms, asked.until_ms, topic, dry_run=asked.dry_run)
-    does = "goes on with" if found.resumed else "writes"
-    typer.echo(f"{found.job.job_name} {does} the rows from {asked.to} until {asked.until}, into {topic}", err=True)
-    spans = {p: f"{start}-{end}" for p, (start, end) in found.left.items()}
-    typer.echo(f"  left             {offsets_text(spans)} ({found.records} offsets)", err=True)
-    for lost in found.lost:
+    result = backfill(job, asked.to_ms, asked.until_ms, topic, dry_run=asked.dry_run)
+    does = "goes on with" if result.resumed else "writes"
+    typer.echo(f"{result.job.job_name} {does} the rows from {asked.to} until {asked.until}, into {topic}", err=True)
+    spans = {p: f"{start}-{end}" for p, (start, end) in result.left.items()}
+    typer.echo(f"  left             {offsets_text(spans)} ({result.records} offsets)", err=True)
+    for lost in result.lost:
         typer.echo(f"  lost             {lost}", err=True)
     if asked.dry_run:
         typer.echo("Nothing was changed", err=True)
         return ExitCode.DONE
-    return run(found.job)
+    return run(result.job)

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from deploy.cli.commands import Assignments, log_look
+from deploy.cli.commands import Assignments, log_to_stderr
 from teacup.base.errors import ExitCode, SettingsInvalid
 from teacup.base.times import duration_ms
 
@@ -65,13 +65,13 @@ def status_of(
     places: Sequence[Path], assignments: Sequence[str] = (), *, as_json: bool, watch: bool, limit_ms: int | None
 ) -> ExitCode:
     """Prints the state of the jobs; returns the exit code of the first with a problem."""
-    log_look(logging.CRITICAL)  # errors are in the rows
-    from deploy.inspection.status.look import look_at_all
+    log_to_stderr(logging.CRITICAL)  # errors are in the rows
+    from deploy.inspection.status.inspect import inspect_all
     from deploy.inspection.status.table import exit_code
 
     show = _json if as_json else _table
     try:
-        rows = look_at_all(places, assignments)
+        rows = inspect_all(places, assignments)
     except SettingsInvalid as error:
         typer.echo(str(error), err=True)
         return error.exit_code
@@ -79,7 +79,7 @@ def status_of(
     try:
         while watch:
             time.sleep(EVERY_S)
-            rows = look_at_all(places, assignments)
+            rows = inspect_all(places, assignments)
             show(rows, limit_ms, watch)
     except (KeyboardInterrupt, SettingsInvalid):  # or the folder is empty by now
         pass
@@ -96,7 +96,7 @@ def _json(rows: Sequence[Row], limit_ms: int | None, watch: bool) -> None:
 def _table(rows: Sequence[Row], limit_ms: int | None, watch: bool) -> None:
     from rich.console import Console
 
-    from deploy.inspection.status.table import WIDTH, looked_at, table
+    from deploy.inspection.status.table import WIDTH, inspected_at, table
 
     console = Console()
     if not console.is_terminal:
@@ -104,5 +104,5 @@ def _table(rows: Sequence[Row], limit_ms: int | None, watch: bool) -> None:
     elif watch:
         console.clear()
     if watch:
-        console.print(f"{looked_at(rows)}, every {EVERY_S:g} s; Ctrl-C ends", highlight=False)
+        console.print(f"{inspected_at(rows)}, every {EVERY_S:g} s; Ctrl-C ends", highlight=False)
     console.print(table(rows, limit_ms), highlight=False)

@@ -55,8 +55,8 @@ class Part(Protocol):
 def arguments(kind: type[Any], *given: Keys) -> dict[str, Any]:
     """Returns the arguments of a dataclass from the keys of the same names; later keys override earlier ones."""
     wanted = {field.name for field in fields(kind)}
-    found = {name: value for keys in given for name, value in keys if name in wanted}
-    return {name: value.to_spec() if isinstance(value, Part) else value for name, value in found.items()}
+    given_values = {name: value for keys in given for name, value in keys if name in wanted}
+    return {name: value.to_spec() if isinstance(value, Part) else value for name, value in given_values.items()}
 
 
 def patient(kafka: Mapping[str, str], own: Mapping[str, str]) -> tuple[dict[str, str], int]:

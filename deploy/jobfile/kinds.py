@@ -30,8 +30,8 @@ class Registered:
     @property
     def keys(self) -> type[JobKeys]:
         """The keys of its job file."""
-        found: type[JobKeys] = resolve_name(self.keys_at)
-        return found
+        keys_class: type[JobKeys] = resolve_name(self.keys_at)
+        return keys_class
 
 
 KINDS: Mapping[str, Registered] = {

@@ -61,17 +61,17 @@ def job_files(places: Sequence[Path]) -> list[Path]:
 
     Raises `SettingsInvalid` for a folder that has none.
     """
-    found: list[Path] = []
+    chosen: list[Path] = []
     for place in places:
         if not place.is_dir():
-            found.append(place)
+            chosen.append(place)
             continue
         inside = [file for file in sorted(place.iterdir()) if file.suffix in (".yaml", ".yml")]
         files = [file for file in inside if not file.name.startswith(("_", "."))]
         if not files:
             raise SettingsInvalid(place, ["has no job files (*.yaml, not beginning with `_`)"])
-        found += files
-    return found
+        chosen += files
+    return chosen
 
 
 def load_files(
@@ -120,9 +120,9 @@ def _no_kind(document: Mapping[str, Any]) -> tuple[Where, str]:
         return ("kind",), f"{shown(document, ('kind',))} is not allowed; give {kinds}"
     if (service := service_of(document)) is not None:
         return ("kind",), f"is missing; this is a file of {service.name}, which `{service.command}` takes"
-    known = {key for kind in KINDS.values() for key in meanings(kind.keys)}
+    keys = {key for kind in KINDS.values() for key in meanings(kind.keys)}
     for key in document:
-        close = None if key in known else most_similar(str(key), ["kind", *SERVICES])
+        close = None if key in keys else most_similar(str(key), ["kind", *SERVICES])
         if close is not None:
             return (key,), f"unknown key; did you mean {close}?"
     return ("kind",), f"is missing; give {kinds}"

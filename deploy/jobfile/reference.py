@@ -38,7 +38,7 @@ def _rows(models: Sequence[type[BaseModel]], prefix: str) -> Iterator[tuple[str,
     for name, (field, *others) in fields.items():
         inner = list(models_in(field.annotation))
         if not inner or not field.is_required():
-            meaning = next((known.description for known in (field, *others) if known.description), "")
+            meaning = next((described.description for described in (field, *others) if described.description), "")
             yield f"{prefix}{name}", _default(field, bool(inner)), _allowed([field, *others]) + meaning
         if inner:
             yield from _rows(inner, f"{prefix}{name}{'[]' if get_origin(field.annotation) is tuple else ''}.")

@@ -30,8 +30,8 @@ class Service:
     @property
     def keys(self) -> type[Keys]:
         """The keys of its file."""
-        found: type[Keys] = resolve_name(self.keys_at)
-        return found
+        keys_class: type[Keys] = resolve_name(self.keys_at)
+        return keys_class
 
 
 SERVICES: Mapping[str, Service] = {
@@ -96,16 +96,16 @@ def _of_files(model: type[Keys], keys: Keys | None, document: Document, environ:
         allowed = keys.scopes if isinstance(keys, ServerKeys) else None
         load_tokens(path("tokens_file"), environ, anonymous, variables=model.token_variables, allowed=allowed)
 
-    looks: dict[tuple[str, ...], Callable[[], None]] = {
+    checks: dict[tuple[str, ...], Callable[[], None]] = {
         ("tokens_file",): tokens,
         ("tls_certificate", "tls_key"): lambda: check_certificate(path("tls_certificate"), path("tls_key")),
         ("store",): lambda: _parse_store(values.get("store")),
     }
-    for needed, look in looks.items():
+    for needed, check in checks.items():
         if unset & {*needed} or not all(isinstance(values.get(key), str | None) for key in needed):
             continue  # a problem of the key itself
         try:
-            look()
+            check()
         except SettingsInvalid as error:
             yield from (f"{error.source}: {problem}" for problem in error.problems)
 

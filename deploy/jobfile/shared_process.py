@@ -59,12 +59,12 @@ class Running:
 
 def jobs_of(files: Files) -> dict[Path, CommonJob]:
     """Returns the jobs that can run, by file."""
-    return {file: found for file, found in files.items() if not isinstance(found, WrongFile)}
+    return {file: job for file, job in files.items() if not isinstance(job, WrongFile)}
 
 
 def wrong_of(files: Files) -> dict[Path, WrongFile]:
     """Returns the files whose jobs cannot run."""
-    return {file: found for file, found in files.items() if isinstance(found, WrongFile)}
+    return {file: wrong for file, wrong in files.items() if isinstance(wrong, WrongFile)}
 
 
 def all_valid(files: Files) -> Files:
@@ -80,11 +80,11 @@ def decided(files: Files, running: Running) -> Files:
 
     A file that becomes wrong may keep a name that another one wants, hence the loop, which ends as jobs become fewer.
     """
-    found: dict[Path, CommonJob | WrongFile] = dict(files)
-    while problems := _problems(found, running):
+    jobs: dict[Path, CommonJob | WrongFile] = dict(files)
+    while problems := _problems(jobs, running):
         for file, each in problems.items():
-            found[file] = WrongFile(jobs_of(found)[file].job_name, tuple(each))
-    return named(found, running)
+            jobs[file] = WrongFile(jobs_of(jobs)[file].job_name, tuple(each))
+    return named(jobs, running)
 
 
 def named(files: Files, running: Running | None = None) -> Files:

@@ -56,12 +56,12 @@ def _key(spec: type[Any], name: str, meaning: str, **more: Any) -> Any:
     (field,) = (field for field in fields(spec) if field.name == name)
     default = field.default if field.default_factory is MISSING else field.default_factory()
     unit = next((unit for unit in _UNITS_MS if name.endswith(unit)), None)
-    found = _limits(rule_of(declared(spec, name)))
+    limits = _limits(rule_of(declared(spec, name)))
     if unit is not None:
-        found["alias"] = name.removesuffix(unit)
+        limits["alias"] = name.removesuffix(unit)
     if default is not MISSING and default is not REQUIRED:
-        found["default"] = default if unit is None or default is None else _duration(default * _UNITS_MS[unit])
-    return Field(**(found | more), description=meaning)
+        limits["default"] = default if unit is None or default is None else _duration(default * _UNITS_MS[unit])
+    return Field(**(limits | more), description=meaning)
 
 
 def like(kind: Any) -> Any:

@@ -50,25 +50,30 @@ class Starved:
     def __init__(self, master: str, limit_ms: int) -> None:
         self._master, self._limit_ms, self._said = master, limit_ms, False
 
-    def checked(self, found: Executors) -> Executors:
+    def checked(self, executors: Executors) -> Executors:
         """Logs when executors are missing or back. Raises `NoExecutor` after the limit."""
-        if found.missing_ms is None:
+        if executors.missing_ms is None:
             if self._said:
-                log.info("%d executors are there again: the job goes on", found.count)
+                log.info("%d executors are there again: the job goes on", executors.count)
             self._said = False
-            return found
-        if found.missing_s * 1000 >= self._limit_ms:
+            return executors
+        if executors.missing_s * 1000 >= self._limit_ms:
             raise NoExecutor(
-                f"no executor since {iso(found.missing_ms)}, for {written(self._limit_ms)} (`wait_for_executors`): "
+                f"no executor since {iso(executors.missing_ms)}, for {written(self._limit_ms)} (`wait_for_executors`): "
                 f"{self._why()}. Nothing is lost: start the job again"
             )
-        if not self._said and found.missing_s >= SAID_AFTER_S:
+        if not self._said and executors.missing_s >= SAID_AFTER_S:
             self._said = True
             log.warning(
                 "no executor since %s: %s. The job ends with exit code 4 at %s (`wait_for_executors`: %s)",
-                *(iso(found.missing_ms), self._why(), iso(found.missing_ms + self._limit_ms), written(self._limit_ms)),
+                *(
+                    iso(executors.missing_ms),
+                    self._why(),
+                    iso(executors.missing_ms + self._limit_ms),
+                    written(self._limit_ms),
+                ),
             )
-        return found
+        return executors
 
     def _why(self) -> str:
         return (

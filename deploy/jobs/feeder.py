@@ -186,13 +186,13 @@ class FeedReport:
 
 
 def _of_compaction(right: Side, summaries: Sequence[FeedSummary]) -> Iterator[Concern]:
-    known = [summary.known_from_ms for summary in summaries if summary.known_from_ms is not None]
-    if known:
+    starts_ms = [summary.known_from_ms for summary in summaries if summary.known_from_ms is not None]
+    if starts_ms:
         yield Concern(
             "compacted",
             1,
             f"compaction has removed versions of {right.topic!r} before they were read: what its keys were is known "
-            f"from {iso(max(known))} on (`retained_from`); a larger min.compaction.lag.ms keeps them longer",
+            f"from {iso(max(starts_ms))} on (`retained_from`); a larger min.compaction.lag.ms keeps them longer",
         )
 
 

@@ -23,11 +23,11 @@ from deploy.check import samples
 from deploy.check.checks import POSITIONS, Checks, Retention
 from deploy.check.findings import Finding, TopicFacts, from_error
 from deploy.check.uses import WRITE, WRITE_AND_READ, Named, first_bucket, side_outputs
-from deploy.checkpoint.join_checkpoint import Checkpoint, look_into
+from deploy.checkpoint.join_checkpoint import Checkpoint, planned_or_moved
 from deploy.checkpoint.place import current
 from deploy.jobfile.job import Deduplicate, JoinJob
 from deploy.jobs.join_report import BatchReport, NothingMatched, gather, zeros
-from deploy.jobs.join_start import first_look, take_output
+from deploy.jobs.join_start import check_inputs, take_output
 from deploy.jobs.move import started
 from deploy.jobs.replan import forget_lost_plan
 from deploy.kinds.event_time_lag import EventTimeLag, of_join
@@ -118,10 +118,10 @@ class JoinJobKind(JobKind):
 
     def fields(self) -> Mapping[str, Mapping[str, str]]:
         spec, output = self._job.spec, self._job.output
-        known: dict[str, dict[str, str]] = {}
+        by_side: dict[str, dict[str, str]] = {}
         for side in map(spec.side, join_kind_of(spec).inputs):
-            known.setdefault(side.topic, {}).update(_fields_of(side))
-        return known if output.select is not None else {**known, output.topic: ENVELOPE}
+            by_side.setdefault(side.topic, {}).update(_fields_of(side))
+        return by_side if output.select is not None else {**by_side, output.topic: ENVELOPE}
 
     def checks(self) -> Checks:
         job, spec = self._job, self._job.spec
@@ -145,15 +145,15 @@ class JoinJobKind(JobKind):
             return replace(checks, services=partial(self._services, spec))
         return replace(checks, folders={"window_folder": job.window_folder or own_folder()})
 
-    def _looked_into(self) -> tuple[BatchPlan | None, Handover | None]:
+    def _planned_or_moved(self) -> tuple[BatchPlan | None, Handover | None]:
         try:
             self.find_checkpoint()
-            return look_into(self._job)
+            return planned_or_moved(self._job)
         except (SpecChanged, CheckpointUnreadable):
             return None, None  # the checkpoint's own finding says so
 
     def _records(self, topics: Mapping[str, TopicFacts]) -> Iterator[Finding]:
-        spec, (planned, moved) = self._job.spec, self._looked_into()
+        spec, (planned, moved) = self._job.spec, self._planned_or_moved()
         left = topics.get("left.topic")
         if moved is not None and left is not None and left.partitions:
             spec = moved.apply(spec, self._job.output.topic, left.partitions)
@@ -164,7 +164,7 @@ class JoinJobKind(JobKind):
         # The clients of both APIs would cost an in-memory join half a second of its start.
         from deploy.check.lookup_findings import of_lookup
 
-        planned, moved = self._looked_into()
+        planned, moved = self._planned_or_moved()
         unread = None
         if (left := topics.get("left.topic")) is not None and left.partitions:
             try:
@@ -198,7 +198,7 @@ class JoinJobKind(JobKind):
         wait_for_registry(spec.registry, [spec.side(name) for name in join_kind_of(spec).inputs], stopped)
 
     def prepare(self) -> None:
-        planned, moved = look_into(self._job)
+        planned, moved = planned_or_moved(self._job)
         self._kept = kept_rows(self._job)
         with started(self._job, moved) as spec:
             if join_kind_of(spec) is not LOOKUP:
@@ -207,7 +207,7 @@ class JoinJobKind(JobKind):
             self._job = replace(self._job, spec=spec)
             check_deduplicates(self._job)
             accept = self.accept_sample or moved is not None
-            self._nothing_matched = NothingMatched(spec, first_look(self._job, planned, accept=accept))
+            self._nothing_matched = NothingMatched(spec, check_inputs(self._job, planned, accept=accept))
             if planned is not None:
                 forget_lost_plan(self._job, planned)
             if self.exactly_once:
@@ -215,9 +215,9 @@ class JoinJobKind(JobKind):
                     self._job, take_over=self.take_over, moved=moved, terms=self.standby
                 )
             if self._job.window_backup_folder is not None:
-                kept = None if planned is None else planned.generation
+                generation = None if planned is None else planned.generation
                 parts = () if planned is None else (planned.parts, spec.buckets)
-                forget_other_copies(self._job.window_backup_folder, spec.name, kept, parts)
+                forget_other_copies(self._job.window_backup_folder, spec.name, generation, parts)
 
     def stream(self, spark: SparkSession, stopping: Callable[[], bool]) -> Stream:
         analyse_quietly()

@@ -239,10 +239,10 @@ class BatchReport:
 
     def _deduplicator(self) -> dict[str, Any]:
         """Returns counts and changes of state in any worker; nothing while it is off."""
-        found = self.deduplicator
-        if found == FilterReport():
+        deduplicator = self.deduplicator
+        if deduplicator == FilterReport():
             return {}
-        return {**asdict(found), "changes": [change.to_json(self.job) for change in found.changes]}
+        return {**asdict(deduplicator), "changes": [change.to_json(self.job) for change in deduplicator.changes]}
 
 
 def gather(spec: JoinSpec, batches: Sequence[DeliveredBatch[BucketSummary]], seconds: float, at_ms: int) -> BatchReport:
@@ -273,7 +273,7 @@ def gather(spec: JoinSpec, batches: Sequence[DeliveredBatch[BucketSummary]], sec
         sent=_total(batch.sent for batch in batches),
         generation=summaries[0].generation,
         newest_ms={side: _known(max(summary.newest_ms.get(side, UNKNOWN) for summary in summaries)) for side in SIDES},
-        slowest={side: next(iter(stragglers(known)), NO_ONE) for side, known in watermarks_ms.items() if known},
+        slowest={side: next(iter(stragglers(of_side)), NO_ONE) for side, of_side in watermarks_ms.items() if of_side},
         replayed=sum(batch.delivered_before for batch in batches),
         left_out=sum(joined.get(outcome, 0) for outcome in spec.right.type.left_out),
         presumed=sum(summary.presumed for summary in summaries),

@@ -1,6 +1,6 @@
 """What a join checks and claims before Spark starts: its topics, its checkpoint against Kafka, and its output.
 
-first_look    checks that the topics are those of the checkpoint, and that compaction leaves what the join needs. If
+check_inputs    checks that the topics are those of the checkpoint, and that compaction leaves what the join needs. If
               topics were given partitions, an interrupted batch is completed; the planner refuses the next one. For a
               new checkpoint: some sampled records have a key and a time, and both topics have keys in common
 take_output   checks that the receipts in the output fit the checkpoint, and claims the output
@@ -38,7 +38,7 @@ from teacup.kafka.log.broker_log import BrokerLog
 log = logging.getLogger("teacup.deploy.jobs.join_start")
 
 
-def first_look(job: JoinJob, planned: BatchPlan | None, *, accept: bool = False) -> tuple[bytes, bytes] | None:
+def check_inputs(job: JoinJob, planned: BatchPlan | None, *, accept: bool = False) -> tuple[bytes, bytes] | None:
     """Returns a key of each side if both topics were compared. Warns if probably nothing will match.
 
     planned   the batch that the checkpoint planned last; None for a new checkpoint
@@ -116,7 +116,7 @@ def _take_output(
     buckets = buckets_of(job, len(planned))
     rewound = None if moved is None else moved.rewound
     after = None if moved is None or rewound is not None else Batch(moved.generation, moved.number, "")
-    known = {} if rewound is None else {n: Receipt.from_text(text) for n, text in rewound.receipts.items()}
+    receipts = {} if rewound is None else {n: Receipt.from_text(text) for n, text in rewound.receipts.items()}
     own = claimed_by(job.locked)
     if batch_plan is None:
         checkpoint.keep_name(job.spec.name)
@@ -125,7 +125,7 @@ def _take_output(
         planned,
         take_over=take_over,
         goes_on_after=after,
-        accounted=known,
+        accounted=receipts,
         claimed_by=own,
         has_ended=partial(has_ended, own),
         terms=terms,

@@ -262,9 +262,9 @@ class ManyJobs:
     def _forget(self, names: Iterable[str]) -> None:
         """Forgets those of these names that no job or wrong file has any longer."""
         jobs = [*(run.job for run in self._runs.values()), *self._new.values()]
-        known = {*(job.job_name for job in jobs), *(wrong.name for wrong in wrong_of(self.files).values())}
+        job_names = {*(job.job_name for job in jobs), *(wrong.name for wrong in wrong_of(self.files).values())}
         for name in names:
-            if name not in known:
+            if name not in job_names:
                 self.told.forget(name)
 
     def _hung_up(self) -> None:

@@ -39,7 +39,7 @@ from deploy.kinds.job_kind import JobKind
 from deploy.watch.backlog import Backlog, Positions
 from deploy.watch.failed_attempts import FailedAttempts
 from deploy.watch.life.moment import JobState, Phase, WaitingFor
-from deploy.watch.listener import About, Listener, Listeners
+from deploy.watch.listener import JobDescription, Listener, Listeners
 from teacup.base.errors import ExitCode
 from teacup.base.logs import job_here
 from teacup.base.now import Every, wall_ms
@@ -99,14 +99,14 @@ def run(
     return code
 
 
-def about(kind: JobKind, *, in_detail: bool = True) -> About:
+def about(kind: JobKind, *, in_detail: bool = True) -> JobDescription:
     """Returns what stays the same while a job runs; in_detail: also what only some listeners use (`Listener`)."""
     roles = [(named.topic, named.key.removesuffix(".topic"), named.written) for named in kind.topics()]
     sides: dict[str, str] = {}
     for topic, role, written in roles:
         if not written:
             sides.setdefault(topic, role)  # one topic on both sides counts as left's
-    brief = About(
+    brief = JobDescription(
         name=kind.name,
         kind=kind.common.kind,
         ends=kind.common.trigger_ms is None,
@@ -285,14 +285,14 @@ class _RunOfJob:
         if listener.watches:
             backlog.start()
         starved = self._starved(session)
-        asked, look = False, Every(FAILURES_EVERY_S * host.rests)
+        asked, polls = False, Every(FAILURES_EVERY_S * host.rests)
         host.supervisor.ready()
         try:
             while not loop.awaitTermination(POLL_S * (1 if stop.asked else host.rests)):
                 host.supervisor.alive(stops=stop.asked)
                 check()
                 state = now()
-                listener.moment(replace(state, failures=attempts.look() if look.due() else ()))
+                listener.moment(replace(state, failures=attempts.poll() if polls.due() else ()))
                 if asked and loop.in_progress:
                     backlog.start()  # unless it has: it finds out whether brokers answer
                     if state.stuck:
@@ -309,7 +309,7 @@ class _RunOfJob:
             backlog.close()
             offsets.close(wait=not backlog.unreachable)
         if stop.asked and kind.common.trigger_ms is None and not reader.all_read:
-            left = Backlog(reads, positions, kind.kafka).look_once(LEFT_WITHIN_S)
+            left = Backlog(reads, positions, kind.kafka).measure_once(LEFT_WITHIN_S)
             listener.moment(replace(now(), lag=left))
         return reader.all_read
 

@@ -61,8 +61,8 @@ from teacup.spark.cluster import Executors
 log = logging.getLogger("teacup")
 unseen = sparse("teacup.deploy.jobs.standby")
 
-LOOKS_EVERY_S = 0.1
-LOOKS_AT_URL_EVERY_S = 0.5
+POLLS_EVERY_S = 0.1
+POLLS_URL_EVERY_S = 0.5
 SETTLES_S = 0.5
 """The pause between writing a lease and checking whether another standby has written one too."""
 MARKED_EVERY_S = 5.0
@@ -130,9 +130,9 @@ class StandbyTurn:
             self._folder.mkdir(parents=True, exist_ok=True)
         mark = Mark(os.getpid(), socket.gethostname(), wall_ms(), wall_ms())
         supervisor, marks, tells = Supervisor(), Every(MARKED_EVERY_S), Every(TELLS_EVERY_S, at_once=True)
-        took, said, found = None, "", executors()
+        took, said, current = None, "", executors()
         try:
-            while not self._stop.asked and (took := self._look()) is None:
+            while not self._stop.asked and (took := self._try_to_take()) is None:
                 if self._behind != said:
                     if not said:
                         supervisor.ready()
@@ -140,20 +140,22 @@ class StandbyTurn:
                     said = self._behind
                     log.info("standby: warm, waits for %s", said)
                 if tells.due():
-                    found = executors()
+                    current = executors()
                     self._listener.moment(
                         JobState(
                             at_ms=wall_ms(),
                             phase=Phase.STANDBY,
                             behind=said,
-                            executors=found.count,
-                            no_executor_since_ms=found.missing_ms,
+                            executors=current.count,
+                            no_executor_since_ms=current.missing_ms,
                         )
                     )
                 if marks.due():
-                    leave_mark(self._checkpoint, replace(mark, at_ms=wall_ms(), no_executor_since_ms=found.missing_ms))
+                    leave_mark(
+                        self._checkpoint, replace(mark, at_ms=wall_ms(), no_executor_since_ms=current.missing_ms)
+                    )
                 supervisor.alive()
-                time.sleep(LOOKS_AT_URL_EVERY_S if self._folder is None else LOOKS_EVERY_S)
+                time.sleep(POLLS_URL_EVERY_S if self._folder is None else POLLS_EVERY_S)
             if took is not None and said == NOBODY:
                 log.info("standby: there is no lease, so nobody runs the job: this process does")
             elif took is not None and said:
@@ -163,7 +165,7 @@ class StandbyTurn:
                 remove_mark(self._checkpoint, mark)
         return took
 
-    def _look(self) -> tuple[TextIO | None, Lease] | None:
+    def _try_to_take(self) -> tuple[TextIO | None, Lease] | None:
         """Takes the job over if allowed; otherwise notes whom it waits for."""
         asked_s = time.monotonic()
         try:
@@ -175,39 +177,39 @@ class StandbyTurn:
         now_s = time.monotonic()
         before = self._watched or Watched(lease, now_s)
         self._watched = before.seen(lease, asked_s, now_s)
-        found, lock = self._lock(lease)
+        taken, lock = self._lock(lease)
         if self._watched.may_take(lock) and (self._fenced or lock is LockSeen.FREE):
-            return self._taken(found, lock, lease)
-        if not isinstance(found, Holder | None):
-            found.close()
-        self._behind = _named(lease, found if isinstance(found, Holder) else None)
+            return self._taken(taken, lock, lease)
+        if not isinstance(taken, Holder | None):
+            taken.close()
+        self._behind = _named(lease, taken if isinstance(taken, Holder) else None)
         return None
 
     def _lock(self, lease: Lease | None) -> tuple[TextIO | Holder | None, LockSeen]:
         if self._folder is None:
             return None, LockSeen.NONE
-        found = take_lock(self._folder, within_s=0)
-        if not isinstance(found, Holder):
-            return found, LockSeen.SHOWN if self._shared else LockSeen.FREE
-        of_lease = lease is not None and (found.process, found.host) == (str(lease.process), lease.host)
-        return found, LockSeen.OF_LEASE if of_lease else LockSeen.OF_OTHER
+        taken = take_lock(self._folder, within_s=0)
+        if not isinstance(taken, Holder):
+            return taken, LockSeen.SHOWN if self._shared else LockSeen.FREE
+        of_lease = lease is not None and (taken.process, taken.host) == (str(lease.process), lease.host)
+        return taken, LockSeen.OF_LEASE if of_lease else LockSeen.OF_OTHER
 
     def _taken(
-        self, found: TextIO | Holder | None, lock: LockSeen, lease: Lease | None
+        self, taken: TextIO | Holder | None, lock: LockSeen, lease: Lease | None
     ) -> tuple[TextIO | None, Lease] | None:
-        if isinstance(found, Holder):
+        if isinstance(taken, Holder):
             assert self._folder is not None
-            found = replace_lock(self._folder)
+            taken = replace_lock(self._folder)
         mine = self._mine.after(lease).renewed(wall_ms())
         self._file.write(mine)
         if lock is not LockSeen.FREE:
             time.sleep(SETTLES_S)
             if mine.lost_to(self._file.read(Lease)):
                 self._watched = None
-                if found is not None:
-                    found.close()
+                if taken is not None:
+                    taken.close()
                 return None
-        return found, mine
+        return taken, mine
 
 
 def _named(lease: Lease | None, holder: Holder | None) -> str:

@@ -118,11 +118,11 @@ class DeduplicatedWriting(Writing):
         discard_deduplicator(self._asked.setup)
 
     def _ids(self, out: Outgoing) -> pl.Series:
-        identity, about = self._asked.identity, out.rows
+        identity, rows = self._asked.identity, out.rows
         if identity.by_position:
-            ids = identity.of_positions(about)
+            ids = identity.of_positions(rows)
         else:
-            ids = identity.of_headers(about["out_headers"].to_arrow().cast(HEADERS))
+            ids = identity.of_headers(rows["out_headers"].to_arrow().cast(HEADERS))
         return identity.in_batch(ids, self._batch)
 
 

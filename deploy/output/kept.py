@@ -38,11 +38,11 @@ class RowsToKeep:
     partitions: Mapping[int, tuple[int, Bits]]
 
     @classmethod
-    def of(cls, found: Mapping[int, Offsets], first: Mapping[int, int]) -> RowsToKeep:
+    def of(cls, offsets: Mapping[int, Offsets], first: Mapping[int, int]) -> RowsToKeep:
         """Takes the offsets of rows; those before their partition's first offset do not count."""
         partitions = {}
         for p, begin in first.items():
-            at = found.get(p, np.empty(0, np.int64)) - begin
+            at = offsets.get(p, np.empty(0, np.int64)) - begin
             at = at[at >= 0]
             has_row = np.zeros(int(at.max()) + 1 if len(at) else 0, np.bool_)
             has_row[at] = True
@@ -116,5 +116,5 @@ def rows_that_stay(note: Handover | None, left: Mapping[int, int] | None = None)
     noted = RowsToKeep.from_json(note.stays)
     if left is None:
         return noted
-    found = noted.since(left)
-    return found if found.count else None
+    kept_offsets = noted.since(left)
+    return kept_offsets if kept_offsets.count else None

@@ -40,9 +40,9 @@ def added_to_copies(headers: pa.Array) -> pa.Array:
         return headers
     last = topics[np.maximum(np.searchsorted(topics, ends) - 1, 0)]
     begins = np.where((last >= starts) & (last < ends), last, starts)
-    kept = np.arange(len(entries)) >= np.repeat(begins, ends - starts)
+    added = np.arange(len(entries)) >= np.repeat(begins, ends - starts)
     counts = np.concatenate([[0], np.cumsum(ends - begins)]).astype(np.int32)
-    return pa.ListArray.from_arrays(pa.array(counts), entries.filter(pa.array(kept)), mask=headers.is_null())
+    return pa.ListArray.from_arrays(pa.array(counts), entries.filter(pa.array(added)), mask=headers.is_null())
 
 
 def texts_in(headers: pa.Array, name: str) -> pl.Series:

@@ -184,8 +184,8 @@ def _are_unmatched(rows: pl.DataFrame) -> npt.NDArray[np.bool_]:
 
 def refused(rows: pl.DataFrame, refusals: Sequence[Refusal]) -> list[Refused]:
     """Returns what became of each refused row."""
-    about = rows[[refusal.index for refusal in refusals]]
-    was = zip(about["outcome"], about["reason"].fill_null(""), refusals, strict=True)
+    refused_rows = rows[[refusal.index for refusal in refusals]]
+    was = zip(refused_rows["outcome"], refused_rows["reason"].fill_null(""), refusals, strict=True)
     return [Refused(outcome, reason, refusal.reason) for outcome, reason, refusal in was]
 
 
@@ -240,15 +240,15 @@ def _or_null(side: Text, where: str) -> Text:
 
 
 def _side(spec: JoinSpec, side: str) -> Text:
-    about = spec.side(side)
+    side_spec = spec.side(side)
     return (
         TextPiece('{"key":'),
-        TextPiece(column="key" if about.key_of.is_kafkas else f"{side}_key", form=Form.STRING),
+        TextPiece(column="key" if side_spec.key_of.is_kafkas else f"{side}_key", form=Form.STRING),
         TextPiece(',"time":'),
         TextPiece(column=f"{side}_time", form=Form.NUMBER),
         TextPiece(',"value":'),
-        TextPiece(column=f"{side}_value", form=_FORMS[about.format]),
-        TextPiece(f',"position":{{"topic":{json.dumps(about.topic)},"partition":'),
+        TextPiece(column=f"{side}_value", form=_FORMS[side_spec.format]),
+        TextPiece(f',"position":{{"topic":{json.dumps(side_spec.topic)},"partition":'),
         TextPiece(column=f"{side}_partition", form=Form.NUMBER),
         TextPiece(',"offset":'),
         TextPiece(column=f"{side}_offset", form=Form.NUMBER),
@@ -278,34 +278,35 @@ class SideTopics:
                 continue
             with_outcome = (outcomes == outcome).to_numpy()
             for side in DESTINATIONS[outcome].copied:
-                about = rows_where(rows, with_outcome & ~is_null(rows[f"{side}_offset"]))
-                if not len(about):
+                of_side = rows_where(rows, with_outcome & ~is_null(rows[f"{side}_offset"]))
+                if not len(of_side):
                     continue
                 if topic is not None:
-                    self.copy(side, topic, about)
+                    self.copy(side, topic, of_side)
                 else:
                     raise NoDeadLetterTopic(
-                        f"{_position(self.spec, side, about, 0)}{and_more(about)} cannot take part "
-                        f"({about['reason'][0]}): name a dead-letter topic (`topics.dead_letter`), or fix the producer"
+                        f"{_position(self.spec, side, of_side, 0)}{and_more(of_side)} cannot take part "
+                        f"({of_side['reason'][0]}): name a dead-letter topic (`topics.dead_letter`), or fix the "
+                        "producer"
                     )
 
     def refuse(self, rows: pl.DataFrame, refusals: Sequence[Refusal]) -> None:
         """Writes dead letters about rows (`joins.rows.frames.ROW`) that cannot be written."""
-        about = rows[[refusal.index for refusal in refusals]].with_columns(
+        refused = rows[[refusal.index for refusal in refusals]].with_columns(
             outcome=pl.lit(str(Outcome.DEAD_LETTER)),
             reason=pl.Series([refusal.reason for refusal in refusals], dtype=pl.String),
         )
         if self.output.dead_letter is None:
             first = refusals[0]
-            left, right = (_position(self.spec, side, about, 0) or f"no {side} record" for side in ("left", "right"))
+            left, right = (_position(self.spec, side, refused, 0) or f"no {side} record" for side in ("left", "right"))
             raise NoDeadLetterTopic(
-                f"the row about {left} and {right}{and_more(about)} cannot be written to topic {self.output.topic!r} "
+                f"the row about {left} and {right}{and_more(refused)} cannot be written to topic {self.output.topic!r} "
                 f"({first.reason}): {first.why}. Name a dead-letter topic (`topics.dead_letter`), or remove the cause"
             )
-        sides = [_side_of(about, i) for i in range(len(about))]
+        sides = [_side_of(refused, i) for i in range(len(refused))]
         for side in dict.fromkeys(sides):
             of_side = [i for i, its in enumerate(sides) if its == side]
-            self.copy(side, self.output.dead_letter, about[of_side], [refusals[i].headers for i in of_side])
+            self.copy(side, self.output.dead_letter, refused[of_side], [refusals[i].headers for i in of_side])
 
     def copy(self, side: str, topic: str, rows: pl.DataFrame, more: Sequence[Headers] | None = None) -> None:
         """Writes the records of one side; more: additional headers of each, for copies that stand for whole rows."""
@@ -350,15 +351,15 @@ def _refusal(i: int, failed: str) -> Refusal:
 
 def too_large(out: Outgoing, limits: TopicLimits) -> list[Refusal]:
     """Returns the records that are too large for their topic."""
-    found = []
+    too_big = []
     for i in out.perhaps_too_large(limits):
         record = out.record(i)
         passed = limits.limit_passed(*record)
         if passed is not None:
             size, (name, limit) = record_bytes(*record), passed
             why = f"{size:,} bytes, above the {limit:,} of {name}"
-            found.append(Refusal(i, TOO_LARGE, why, [(SIZE, str(size)), (LIMIT, f"{limit} ({name})")]))
-    return found
+            too_big.append(Refusal(i, TOO_LARGE, why, [(SIZE, str(size)), (LIMIT, f"{limit} ({name})")]))
+    return too_big
 
 
 def not_refused(count: int, refusals: list[Refusal]) -> npt.NDArray[np.bool_]:

@@ -106,7 +106,7 @@ class BucketSink:
         self._spec, self._output, self._writing, self._kept = spec, output, writing, kept
         self._accounts = Accounts(str(output_bucket(spec, output, begin.bucket)))
         self._reached = ""
-        self._found: WrittenSoFar | None = None  # before this attempt wrote anything
+        self._written_before: WrittenSoFar | None = None  # before this attempt wrote anything
         limits, tag = output_limits(spec, output), batch_tag(spec, begin)
         self._times, self._task = StageTimes(time.perf_counter), this_task()
         self._router = Router(spec, output, limits, tag, writing.write, self._accounts, wall_ms)
@@ -123,8 +123,8 @@ class BucketSink:
         first = self._accounts.receive(rows)
         self._reached = about(rows[-1])
         written_so_far = self._writing.written_so_far()
-        if self._found is None:
-            self._found = written_so_far
+        if self._written_before is None:
+            self._written_before = written_so_far
         if written_so_far.done:
             self._count_refused(rows)
             return
@@ -155,22 +155,22 @@ class BucketSink:
 
     def _count_refused(self, rows: pl.DataFrame) -> None:
         """Counts dead letters among an earlier attempt's rows in the output, if it wrote any."""
-        assert self._found is not None
-        if self._output.dead_letter is not None and self._found.sent.get(self._output.dead_letter):
+        assert self._written_before is not None
+        if self._output.dead_letter is not None and self._written_before.sent.get(self._output.dead_letter):
             self._router.count_refused(rows.filter(self._goes(rows)))
 
     def close(self, summary: C) -> DeliveredBatch[C]:
         """Checks the accounts and makes the last rows durable."""
         accounts = self._accounts
         accounts.check_joined(summary.lefts_read, sum(summary.rows.values()))
-        found = self._found or self._writing.written_so_far()
-        if found.done:
-            found.check_reached(summary.ended, accounts.bucket)
-        elif accounts.received < found.rows:
-            found.check_reached("no record", accounts.bucket)
+        written = self._written_before or self._writing.written_so_far()
+        if written.done:
+            written.check_reached(summary.ended, accounts.bucket)
+        elif accounts.received < written.rows:
+            written.check_reached("no record", accounts.bucket)
         self._reached = summary.ended
         sent = dict(self._commit(done=True))
-        before = accounts.received if found.done else found.rows
+        before = accounts.received if written.done else written.rows
         refused = accounts.all_refused()
         return DeliveredBatch(
             *(summary, sent, refused, before),

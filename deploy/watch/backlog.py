@@ -20,7 +20,7 @@ from teacup.kafka.log.broker_log import BrokerLog, stable_ends
 
 log = logging.getLogger("teacup")
 
-LOOK_EVERY_S = 5.0
+POLL_EVERY_S = 5.0
 _ANSWERED_WITHIN_S = 10.0
 _WITHIN_S = 60.0
 
@@ -35,7 +35,7 @@ class Backlog:
         self, topics: Sequence[str], positions: Callable[[], Positions], kafka: Mapping[str, str], rests: float = 1.0
     ) -> None:
         """`positions` returns where the job is now, empty if unknown. `rests` multiplies the poll interval."""
-        self._topics, self._positions, self._kafka, self._every_s = topics, positions, kafka, LOOK_EVERY_S * rests
+        self._topics, self._positions, self._kafka, self._every_s = topics, positions, kafka, POLL_EVERY_S * rests
         self._pace = Pace()
         self._started, self._closed = False, threading.Event()
         self.lag: TopicLag | None = None
@@ -51,17 +51,17 @@ class Backlog:
         """Stops looking; returns at once."""
         self._closed.set()
 
-    def look_once(self, within_s: float) -> TopicLag | None:
+    def measure_once(self, within_s: float) -> TopicLag | None:
         """Looks once and returns what is left to read; None if unknown within this time. Not for use after `start`."""
-        looks = threading.Thread(target=self._look_alone, name="backlog", daemon=True)
-        looks.start()
-        looks.join(within_s)
+        measures = threading.Thread(target=self._measure_alone, name="backlog", daemon=True)
+        measures.start()
+        measures.join(within_s)
         return self.lag
 
-    def _look_alone(self) -> None:
+    def _measure_alone(self) -> None:
         logs: dict[str, BrokerLog] = {}
         try:
-            self._look(logs)
+            self._measure(logs)
         except KafkaIOError as error:
             log.debug("the backlog is not known: %s", error)
         finally:
@@ -73,7 +73,7 @@ class Backlog:
         try:
             while not self._closed.wait(self._every_s):
                 try:
-                    self._look(logs)
+                    self._measure(logs)
                     self.unreachable, self.answered = "", True
                 except KafkaIOError as error:
                     self.unreachable, self.answered = str(error), False
@@ -82,13 +82,13 @@ class Backlog:
             for topic_log in logs.values():
                 topic_log.close()
 
-    def _look(self, logs: dict[str, BrokerLog]) -> None:
+    def _measure(self, logs: dict[str, BrokerLog]) -> None:
         positions = self._positions()
         left: dict[str, dict[int, int]] = {topic: {} for topic, _ in positions}
         for topic in {*self._topics, *left} - logs.keys():
             logs[topic] = BrokerLog(topic, self._kafka, tried_for_s=_ANSWERED_WITHIN_S)
-        found = stable_ends(logs.values())
-        for topic, ends in ((topic, found[topic]) for topic in left):
+        ends_of = stable_ends(logs.values())
+        for topic, ends in ((topic, ends_of[topic]) for topic in left):
             starts = {} if all((topic, p) in positions for p in ends) else logs[topic].ends()
             left[topic] = {
                 p: max(end - (positions[topic, p] if (topic, p) in positions else starts[p].start), 0)

@@ -118,12 +118,12 @@ class Board:
         return Answer(json.dumps({"now_ms": wall_ms(), "jobs": rows}).encode(), "application/json")
 
     def _live(self, asked: Asked) -> Answer:
-        found = {name: shown.metrics.lives() for name, shown in list(self._jobs.items())}
-        says = "\n".join(f"{name}: {says}" for name, (_, says) in found.items())
-        return probed(says, fine=all(fine for fine, _ in found.values()))
+        lives = {name: shown.metrics.lives() for name, shown in list(self._jobs.items())}
+        says = "\n".join(f"{name}: {says}" for name, (_, says) in lives.items())
+        return probed(says, fine=all(fine for fine, _ in lives.values()))
 
     def _ready(self, asked: Asked) -> Answer:
-        found = {name: shown.follower.life() for name, shown in list(self._jobs.items())}
-        ready = all_ready([*found.values()], was_ready=self._was_ready)
+        lives = {name: shown.follower.life() for name, shown in list(self._jobs.items())}
+        ready = all_ready([*lives.values()], was_ready=self._was_ready)
         self._was_ready |= ready
-        return probed("\n".join(f"{name}: {life.line}" for name, life in found.items()), fine=ready)
+        return probed("\n".join(f"{name}: {life.line}" for name, life in lives.items()), fine=ready)

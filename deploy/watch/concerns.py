@@ -91,25 +91,25 @@ class Concerns:
 
     def take(self, concerns: Iterable[Concern], now_ms: int) -> Told:
         """Takes the concerns of a batch or a moment, and returns the news."""
-        found = {concern.about: concern for concern in concerns}
+        by_subject = {concern.about: concern for concern in concerns}
         episodes = dict(self._episodes)
         warnings = []
-        for about, concern in found.items():
-            known = episodes.pop(about, None)
-            if known is None or known.over:
+        for about, concern in by_subject.items():
+            episode = episodes.pop(about, None)
+            if episode is None or episode.over:
                 episodes[about] = Episode(concern, concern.size, now_ms, now_ms)
                 warnings.append(concern.text)
                 continue
-            episodes[about] = known.seen(concern, now_ms)
-            if concern.size >= GROWN * known.said:
+            episodes[about] = episode.seen(concern, now_ms)
+            if concern.size >= GROWN * episode.said:
                 episodes[about] = replace(episodes[about], said=concern.size)
                 warnings.append(concern.text)
         over = []
-        for about, known in list(episodes.items()):
-            if not known.over and now_ms - known.last_ms >= OVER_MS:
-                episodes[about] = replace(known, over=True)
-                over.append(known.sum)
-            elif now_ms - known.last_ms > SHOWN_MS:
+        for about, episode in list(episodes.items()):
+            if not episode.over and now_ms - episode.last_ms >= OVER_MS:
+                episodes[about] = replace(episode, over=True)
+                over.append(episode.sum)
+            elif now_ms - episode.last_ms > SHOWN_MS:
                 del episodes[about]
         for about in list(episodes)[:-MOST]:
             del episodes[about]
@@ -118,6 +118,6 @@ class Concerns:
 
     def end(self) -> Told:
         """Ends all episodes with the run, and returns the news: those that were seen more than once."""
-        over = tuple(known.sum for known in self._episodes.values() if not known.over and known.times > 1)
-        self._episodes = {about: replace(known, over=True) for about, known in self._episodes.items()}
+        over = tuple(episode.sum for episode in self._episodes.values() if not episode.over and episode.times > 1)
+        self._episodes = {about: replace(episode, over=True) for about, episode in self._episodes.items()}
         return Told(over=over, episodes=tuple(reversed(self._episodes.values())))

@@ -21,11 +21,11 @@ _MOST = 1_000  # tasks examined per stage
 
 def alike(texts: list[str]) -> list[Failures]:
     """Groups texts that differ only in numbers."""
-    found: dict[str, Failures] = {}
+    groups: dict[str, Failures] = {}
     for text in texts:
-        before = found.get(what := without_numbers(text))
-        found[what] = Failures(1 if before is None else before.count + 1, text)
-    return list(found.values())
+        before = groups.get(what := without_numbers(text))
+        groups[what] = Failures(1 if before is None else before.count + 1, text)
+    return list(groups.values())
 
 
 class FailedAttempts:
@@ -33,11 +33,11 @@ class FailedAttempts:
 
     def __init__(self, context: SparkContext, group: str) -> None:
         self._context, self._group = context, group
-        self._counts: dict[int, tuple[int, int]] = {}  # attempt and its failed tasks by stage, at the last look
+        self._counts: dict[int, tuple[int, int]] = {}  # attempt and its failed tasks by stage, at the last poll
         self._seen: set[int] = set()  # ids of attempts
 
-    def look(self) -> list[Failures]:
-        """Returns the failures since the last look. Raises py4j's errors if Spark has ended."""
+    def poll(self) -> list[Failures]:
+        """Returns the failures since the last poll. Raises py4j's errors if Spark has ended."""
         tracker = self._context.statusTracker()
         counts: dict[int, tuple[int, int]] = {}
         texts: list[str] = []

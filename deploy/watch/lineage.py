@@ -39,7 +39,7 @@ from openlineage.client.uuid import generate_new_uuid
 
 from deploy.jobfile.job import LineageTo
 from deploy.watch import measures
-from deploy.watch.listener import About, Listener, Report
+from deploy.watch.listener import JobDescription, Listener, Report
 from teacup.base.errors import ExitCode
 from teacup.base.now import wall_ms
 from teacup.base.times import iso
@@ -77,7 +77,7 @@ class Lineage(Listener):
         self._to = to
         self._client: Client = client or _client(to.url)
         self._run = str(generate_new_uuid())
-        self._about: About | None = None
+        self._description: JobDescription | None = None
         self._read: Counter[str] = Counter()
         self._rows = 0
         self._reported_s = time.monotonic()
@@ -86,8 +86,8 @@ class Lineage(Listener):
         self._sender = threading.Thread(target=self._send_all, name="lineage", daemon=True)
         self._sender.start()
 
-    def opening(self, about: About) -> None:
-        self._about, self._reported_s = about, time.monotonic()
+    def opening(self, description: JobDescription) -> None:
+        self._description, self._reported_s = description, time.monotonic()
         self._tell(RunState.START)
 
     def batch(self, report: Report) -> None:
@@ -98,7 +98,7 @@ class Lineage(Listener):
                 )
             elif measured.metric == measures.SENT:
                 topic = dict(zip(measured.metric.labels, measured.labels, strict=True))["topic"]
-                is_output = self._about is not None and self._about.writes.get(topic) == OUTPUT
+                is_output = self._description is not None and self._description.writes.get(topic) == OUTPUT
                 self._rows += int(measured.value) if is_output else 0
             elif measured.metric == measures.ROWS:
                 labels = dict(zip(measured.metric.labels, measured.labels, strict=True))
@@ -108,7 +108,7 @@ class Lineage(Listener):
             self._tell(RunState.RUNNING)
 
     def ended(self, code: ExitCode) -> None:
-        if self._about is None:  # it never began, because another process has the checkpoint
+        if self._description is None:  # it never began, because another process has the checkpoint
             return
         if code is ExitCode.DONE:
             self._tell(RunState.COMPLETE)
@@ -124,19 +124,19 @@ class Lineage(Listener):
         self._sender.join(ENDED_WITHIN_S)
 
     def _tell(self, state: RunState, facets: Mapping[str, Any] | None = None) -> None:
-        assert self._about is not None
-        about = self._about
-        engine = processing_engine_run.ProcessingEngineRunFacet(version=about.version, name="teacup")
-        kind = job_type_job.JobTypeJobFacet("STREAMING", "TEACUP", about.kind.upper().replace("-", "_"))
+        assert self._description is not None
+        description = self._description
+        engine = processing_engine_run.ProcessingEngineRunFacet(version=description.version, name="teacup")
+        kind = job_type_job.JobTypeJobFacet("STREAMING", "TEACUP", description.kind.upper().replace("-", "_"))
         self._events.put(
             RunEvent(
                 eventType=state,
                 eventTime=iso(wall_ms()),
                 producer=PRODUCER,
                 run=Run(self._run, {"processing_engine": engine, **(facets or {})}),
-                job=Job(self._to.namespace, about.name, {"jobType": kind}),
-                inputs=[self._input(topic, side) for topic, side in about.sides.items()],
-                outputs=[self._output(topic, role) for topic, role in about.writes.items()],
+                job=Job(self._to.namespace, description.name, {"jobType": kind}),
+                inputs=[self._input(topic, side) for topic, side in description.sides.items()],
+                outputs=[self._output(topic, role) for topic, role in description.writes.items()],
             )
         )
 
@@ -152,8 +152,8 @@ class Lineage(Listener):
         return OutputDataset(self._cluster, topic, counts, facets=self._schema(topic))
 
     def _schema(self, topic: str) -> dict[str, Any]:
-        assert self._about is not None
-        fields = self._about.fields.get(topic)
+        assert self._description is not None
+        fields = self._description.fields.get(topic)
         if not fields:
             return {}
         named = [schema_dataset.SchemaDatasetFacetFields(name, kind) for name, kind in fields.items()]
@@ -161,8 +161,8 @@ class Lineage(Listener):
 
     @property
     def _cluster(self) -> str:
-        assert self._about is not None
-        return f"kafka://{self._about.brokers.split(',')[0].strip()}"
+        assert self._description is not None
+        return f"kafka://{self._description.brokers.split(',')[0].strip()}"
 
     def _send_all(self) -> None:
         while (event := self._events.get()) is not None:

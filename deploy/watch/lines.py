@@ -28,7 +28,7 @@ from rich.text import Text
 from deploy.watch.concerns import Told
 from deploy.watch.life.moment import JobState, Phase, TopicLag
 from deploy.watch.life.rule import JobFacts, Life, State, life
-from deploy.watch.listener import About, Listener, Report
+from deploy.watch.listener import JobDescription, Listener, Report
 from deploy.watch.measures import DEAD, LATE, ROWS
 from teacup.base.errors import ExitCode
 from teacup.base.logs import INDENT, json_line, mention
@@ -70,7 +70,7 @@ class Lines(Listener):
         self._not_printed: Report | None = None
         self._told = Told()
         self._status: Status | None = None
-        self._about: About | None = None
+        self._description: JobDescription | None = None
         self._last: Sequence[str] = ()
         self._batches = self._records = 0
         self._rows: Counter[str] = Counter()
@@ -81,11 +81,11 @@ class Lines(Listener):
         if self.watches:
             self._status = Status(_Drawn(self._live), console=Console(file=self._out), spinner="line")
 
-    def opening(self, about: About) -> None:
+    def opening(self, description: JobDescription) -> None:
         """Prints what the job does; not for machines."""
-        self._about = about
-        mention(job=about.name)
-        self.does(about.does)
+        self._description = description
+        mention(job=description.name)
+        self.does(description.does)
 
     def does(self, line: str) -> None:
         """Prints what is starting, unless the job is already asked to stop; not for machines."""
@@ -100,11 +100,11 @@ class Lines(Listener):
         """Prints a completed batch."""
         self._count(report)
         if self._json:
-            found = {**report.for_machines(), "warnings": list(self._told.warnings)}
-            if found.get("generation"):
-                mention(generation=found["generation"])
+            line = {**report.for_machines(), "warnings": list(self._told.warnings)}
+            if line.get("generation"):
+                mention(generation=line["generation"])
             level = "warning" if self._told.warnings else "info"
-            self._write(json_line(wall_ms(), level, found))
+            self._write(json_line(wall_ms(), level, line))
             return
         rare = report.rare()
         if report.records:
@@ -143,7 +143,7 @@ class Lines(Listener):
             how = Life(State.STOPPING, text="no batch is in progress")
         runs = how.state is State.RUNNING
         since = f"running for {self._spent()}" if runs else f"{how.state}, begun {self._spent()} ago"
-        left = unread(now.lag, ends=self._about is not None and self._about.ends)
+        left = unread(now.lag, ends=self._description is not None and self._description.ends)
         waits = f"waits for {how.reason.replace('_', ' ')}" if how.reason else how.text
         return cut([since, left, waits, *self._last], self._columns - _SPINNER)
 
@@ -186,10 +186,10 @@ class Lines(Listener):
             ended = f"stopped before all was read (exit code {int(code)}),"
         elif code is not ExitCode.DONE:
             ended = f"ended with exit code {int(code)}"
-        elif self._about is not None and self._about.ends:
+        elif self._description is not None and self._description.ends:
             ended = "done"
         if code is ExitCode.DONE and not self._records:
-            topics = " and ".join(self._about.sides) if self._about is not None else ""
+            topics = " and ".join(self._description.sides) if self._description is not None else ""
             nothing = f"nothing to do: {topics} had nothing new that may be read"
             return nothing if ended == "done" else f"{ended}: nothing was read"
         batches = f"{self._batches:,} batch{'' if self._batches == 1 else 'es'}"

@@ -64,7 +64,7 @@ class Report(Protocol):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class About:
+class JobDescription:
     """What does not change while a job runs.
 
     does      what the job does, in one line for people
@@ -97,13 +97,13 @@ class Listener:
     """Follows what a job does. Does nothing itself: others override what they need.
 
     watches        whether it uses `moment`. If no listener does, the lag and what a plan waits for are not looked up
-    wants_detail   whether it uses more of `About` than the job's name, what it does, and its inputs
+    wants_detail   whether it uses more of `JobDescription` than the job's name, what it does, and its inputs
     """
 
     watches: bool = True
     wants_detail: bool = True
 
-    def opening(self, about: About) -> None:
+    def opening(self, description: JobDescription) -> None:
         """Takes what does not change. Called once, first."""
 
     def moment(self, now: JobState) -> None:
@@ -128,8 +128,8 @@ class Listeners(Listener):
         self.wants_detail = any(listener.wants_detail for listener in listeners)
         self._one_at_a_time = threading.RLock()  # batches come from the loop's thread
 
-    def opening(self, about: About) -> None:
-        self._tell("opening", about)
+    def opening(self, description: JobDescription) -> None:
+        self._tell("opening", description)
 
     def moment(self, now: JobState) -> None:
         self._tell("moment", now)

@@ -24,7 +24,7 @@ from deploy.watch.concerns import Told
 from deploy.watch.life.follower import Follower
 from deploy.watch.life.moment import JobState, Phase
 from deploy.watch.life.rule import State
-from deploy.watch.listener import About, Listener, Report
+from deploy.watch.listener import JobDescription, Listener, Report
 from deploy.watch.measures import HELD_BY, JOB_LABEL, METRICS, REASONS_TO_WAIT, Measured, Metric, Type
 from deploy.watch.server import Answer, Asked, Routes
 from teacup.base.errors import ExitCode
@@ -80,8 +80,8 @@ class Numbers:
     def counted(self, metric: Metric) -> Mapping[tuple[str, ...], Counted]:
         """Returns the counts of a histogram, by labels."""
         with self._lock:
-            found = self._counted.get(metric, {})
-            return {labels: Counted(list(counted.counts), counted.total) for labels, counted in found.items()}
+            counts = self._counted.get(metric, {})
+            return {labels: Counted(list(counted.counts), counted.total) for labels, counted in counts.items()}
 
 
 class Metrics(Listener):
@@ -90,14 +90,14 @@ class Metrics(Listener):
     def __init__(self, follower: Follower, clock: Callable[[], float] = time.monotonic) -> None:
         self.follower, self.numbers = follower, Numbers()
         self._clock, self._turned_s = clock, clock()
-        self._about: About | None = None
+        self._description: JobDescription | None = None
         self._now = _not_known()
         self._waited: dict[str, float] = {}
 
-    def opening(self, about: About) -> None:
-        restarted, self._about, self._waited = self._about is not None, about, {}
-        build = measures.BUILD(1, version=about.version, python=platform.python_version())
-        self.numbers.take([build, measures.JOB(1, kind=about.kind), *about.zeros])
+    def opening(self, description: JobDescription) -> None:
+        restarted, self._description, self._waited = self._description is not None, description, {}
+        build = measures.BUILD(1, version=description.version, python=platform.python_version())
+        self.numbers.take([build, measures.JOB(1, kind=description.kind), *description.zeros])
         self.numbers.take(metric(0) for metric in METRICS if metric.type is Type.COUNTER and not metric.labels)
         self.numbers.take([measures.RESTARTS(restarted)])
         if not restarted:  # a first batch that hangs is noticed, too
@@ -131,7 +131,7 @@ class Metrics(Listener):
 
     def simple_now(self, metric: Metric) -> Mapping[tuple[str, ...], float]:
         """Returns the current values of a counter or gauge by labels, including those that change without a batch."""
-        self.look()
+        self.refresh()
         return self.numbers.simple(metric)
 
     @property
@@ -139,7 +139,7 @@ class Metrics(Listener):
         """The name of the job."""
         return self.follower.name
 
-    def look(self) -> None:
+    def refresh(self) -> None:
         """Updates the numbers that change without a batch. The lag is forgotten once it is unknown."""
         if self._now.lag is None:
             self.numbers.forget(measures.LAG)
@@ -147,7 +147,7 @@ class Metrics(Listener):
 
     def _at_this_moment(self) -> Iterator[Measured]:
         """Yields the numbers that are known at any moment, with or without batches."""
-        now, about, follower = self._now, self._about, self.follower
+        now, description, follower = self._now, self._description, self.follower
         life = follower.life()
         yield measures.RUNNING(life.runs)
         yield from (measures.STATE(life.state is state, state=state) for state in State)
@@ -160,13 +160,13 @@ class Metrics(Listener):
             yield measures.EXECUTORS(now.executors)
             since_ms = now.no_executor_since_ms
             yield measures.NO_EXECUTOR(0.0 if since_ms is None else max(wall_ms() - since_ms, 0) / 1000)
-        if now.lag is not None and about is not None:
+        if now.lag is not None and description is not None:
             for topic, records in now.lag.records.items():
-                if topic in about.sides:
-                    yield measures.LAG(records, side=about.sides[topic])
+                if topic in description.sides:
+                    yield measures.LAG(records, side=description.sides[topic])
         left_s = self.numbers.simple(measures.WATERMARK).get(("left",))
         if left_s is not None:
-            sides = {} if about is None else about.sides
+            sides = {} if description is None else description.sides
             lag = {} if now.lag is None else now.lag.records
             all_read = any(sides.get(topic) == "left" and not records for topic, records in lag.items())
             yield measures.BEHIND(0.0 if all_read else max(wall_ms() / 1000 - left_s, 0.0))
@@ -193,7 +193,7 @@ class _Families:
         from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
 
         for job in self._jobs:
-            job.look()
+            job.refresh()
         for metric in METRICS:
             labels = (JOB_LABEL, *metric.labels)
             if metric.type is Type.HISTOGRAM:

@@ -18,7 +18,7 @@ from opentelemetry.sdk.metrics import MeterProvider
 from opentelemetry.sdk.metrics.export import PeriodicExportingMetricReader
 from opentelemetry.sdk.resources import Resource
 
-from deploy.watch.listener import About, Listener, Report
+from deploy.watch.listener import JobDescription, Listener, Report
 from deploy.watch.measures import METRICS, Measured, Metric, Type
 from deploy.watch.metrics import Metrics
 from teacup.base.errors import ExitCode
@@ -44,12 +44,12 @@ class Otlp(Listener):
         self._provider: MeterProvider | None = None
         self._durations: dict[Metric, Any] = {}
 
-    def opening(self, about: About) -> None:
-        resource = Resource.create({"service.name": about.name, "service.namespace": "teacup"})
+    def opening(self, description: JobDescription) -> None:
+        resource = Resource.create({"service.name": description.name, "service.namespace": "teacup"})
         exporter = OTLPMetricExporter(endpoint=f"{self._url}/v1/metrics", timeout=WITHIN_S)
         reader = PeriodicExportingMetricReader(exporter, export_interval_millis=EVERY_MS)
         self._provider = MeterProvider([reader], resource, shutdown_on_exit=False)
-        meter = self._provider.get_meter("teacup", about.version)
+        meter = self._provider.get_meter("teacup", description.version)
         for metric in METRICS:
             self._make(meter, metric)
 

@@ -123,19 +123,19 @@ def thinned(bounds: Bounds, needed_from_ms: int, spacing_ms: int) -> Bounds:
     """Returns what a window from `needed_from_ms` on may need, with segments less than the spacing apart merged."""
     low = low_end(bounds, needed_from_ms)
     too_many = len(bounds) > MOST_SEGMENTS
-    kept = [Bound(low)]
+    fewer = [Bound(low)]
     for bound in bounds:
         if bound.offset <= low:
-            kept[0] = Bound(low, max(kept[0].below_ms, bound.below_ms))
+            fewer[0] = Bound(low, max(fewer[0].below_ms, bound.below_ms))
             continue
-        if len(kept) > 1 and (too_many or kept[-1].expiry_ms == bound.expiry_ms):
-            below_ms, future_ms = max(kept[-1].below_ms, bound.below_ms), min(kept[-1].future_ms, bound.future_ms)
-            merged = Bound(bound.offset, below_ms, future_ms, max(kept[-1].expiry_ms, bound.expiry_ms))
-            if merged.below_ms <= merged.future_ms and merged.below_ms - kept[-2].below_ms <= spacing_ms:
-                kept[-1] = merged
+        if len(fewer) > 1 and (too_many or fewer[-1].expiry_ms == bound.expiry_ms):
+            below_ms, future_ms = max(fewer[-1].below_ms, bound.below_ms), min(fewer[-1].future_ms, bound.future_ms)
+            merged = Bound(bound.offset, below_ms, future_ms, max(fewer[-1].expiry_ms, bound.expiry_ms))
+            if merged.below_ms <= merged.future_ms and merged.below_ms - fewer[-2].below_ms <= spacing_ms:
+                fewer[-1] = merged
                 continue
-        kept.append(bound)
-    return tuple(kept)
+        fewer.append(bound)
+    return tuple(fewer)
 
 
 def starting_at(bounds: Bounds, start: int) -> Bounds:

@@ -40,8 +40,8 @@ def stragglers(watermarks_ms: Mapping[int, int]) -> list[int]:
 
 def holders(topic: str, watermarks_ms: Mapping[int, int]) -> str:
     """Returns the partitions of a topic that hold it back, in a few words."""
-    found = stragglers(watermarks_ms)
-    if not found:
+    slow = stragglers(watermarks_ms)
+    if not slow:
         return ALIKE
-    more = f" and {len(found) - 1} more" if len(found) > 1 else ""
-    return f"{topic}-{found[0]}{more}"
+    more = f" and {len(slow) - 1} more" if len(slow) > 1 else ""
+    return f"{topic}-{slow[0]}{more}"

@@ -92,14 +92,14 @@ class StoreProvider(Provider):
         if records >= RECORDS_AT_ONCE or size >= BYTES_AT_ONCE:
             self._begin()
             if len(self._under_way) > AHEAD:
-                yield self._found()
+                yield self._next_offer()
 
     def rest(self) -> Iterator[Offer]:
         """Offers the others."""
         if self._waiting:
             self._begin()
         while self._under_way:
-            yield self._found()
+            yield self._next_offer()
 
     def _begin(self) -> None:
         records = pl.concat([parsed.records for parsed in self._waiting], rechunk=True)
@@ -107,7 +107,7 @@ class StoreProvider(Provider):
         self._under_way.append((records, late, self._start(lambda: self._look_up(asked))))
         self._waiting = []
 
-    def _found(self) -> Offer:
+    def _next_offer(self) -> Offer:
         records, late, wait = self._under_way.popleft()
         with self._times.within("look_up"):
             stored = wait()

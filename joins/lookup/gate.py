@@ -1,7 +1,7 @@
 """What the report of a store's feeder means for left. Pure.
 
-Right is in a store (`joins.right_source.Store`), and another system reports how far. `judge` decides what such a report
-means for left:
+Right is in a store (`joins.right_source.Store`), and another system reports how far. `admission` decides what such a
+report means for left:
 
     ok, caught_up        Every right record below `consumed_until` is stored: this is the watermark.
     unknown, stale       Nothing new is known. What was known remains true, because stored records stay stored.
@@ -43,7 +43,7 @@ class Admission:
     shut: bool = False
 
 
-def judge(
+def admission(
     delay: Delay,
     store_generation: str,
     pinned: Mapping[str, object],
@@ -56,9 +56,9 @@ def judge(
         (CONSUMER, f"consumer {who}", delay.generation),
         (STORE, "the store", store_generation),
     ):
-        known = pinned.get(name)
-        if known is not None and now != known and now not in accepted:
-            return Admission(waits_for=_other(what, str(known), now), shut=True)
+        pinned_generation = pinned.get(name)
+        if pinned_generation is not None and now != pinned_generation and now not in accepted:
+            return Admission(waits_for=_other(what, str(pinned_generation), now), shut=True)
     fed = delay.store_generation
     if fed is not None and fed != store_generation and fed not in accepted:
         return Admission(
@@ -93,9 +93,9 @@ def clock_ahead(delay: Delay, store_ms: int | None, now_ms: int) -> str | None:
     )
 
 
-def _other(what: str, known: str, now: str) -> str:
+def _other(what: str, pinned: str, now: str) -> str:
     return (
-        f"{what} has generation {now}, this checkpoint began with {known}: what was stored may be gone. Start a new "
+        f"{what} has generation {now}, this checkpoint began with {pinned}: what was stored may be gone. Start a new "
         f"checkpoint at a time (`start: TIME`), or, where all of right is stored again, add {now!r} to "
         "`accept_generations`"
     )

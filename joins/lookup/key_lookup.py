@@ -122,10 +122,10 @@ class RightStore:
         parts = [wanted.slice(start, step) for start in range(0, len(wanted), step)]
         try:
             read = partial(read_right, self._spec, self._client, generation=relied_on)
-            found = list(self._pool.map(read, parts))
+            answers = list(self._pool.map(read, parts))
         except GenerationChanged as error:
             raise StoreChanged(f"{error}: {_REMEDY}") from error
-        frames = zip(*found, strict=True) if found else zip(NOTHING, strict=True)
+        frames = zip(*answers, strict=True) if answers else zip(NOTHING, strict=True)
         right, *versions = (pl.concat(each, rechunk=True) for each in frames)
         right = right.drop("late")
         namespace = self._client.namespace(name)
@@ -158,16 +158,16 @@ def read_right(
     """
     times = wanted["time"].to_arrow() if "time" in wanted.columns else None
     answered = client.read_columns(spec.right.store.storage.namespace, wanted["key"].to_arrow(), generation, times)
-    found, deleted, unknown = pl.DataFrame(answered.found), WANTED, WANTED
+    versions, deleted, unknown = pl.DataFrame(answered.items), WANTED, WANTED
     if spec.right.of_versions:
-        over = is_delete(found["value"])
+        over = is_delete(versions["value"])
         refused = pl.DataFrame(answered.rejected).filter(pl.col("status") == Status.NO_LONGER_STORED.value)
         asked = wanted if times is not None else wanted.with_columns(time=pl.lit(LATEST_MS))
-        deleted, unknown = asked[found["index"].filter(over)], asked[refused["index"]]
-        found = found.filter(~over).unique(("version", "tag"), maintain_order=True)
-    own = wanted["key"].gather(found["index"])
+        deleted, unknown = asked[versions["index"].filter(over)], asked[refused["index"]]
+        versions = versions.filter(~over).unique(("version", "tag"), maintain_order=True)
+    own = wanted["key"].gather(versions["index"])
     keyed = not spec.right.key_of.is_kafkas
-    return from_items(own, found["version"], found["tag"], found["value"], keyed=keyed), deleted, unknown
+    return from_items(own, versions["version"], versions["tag"], versions["value"], keyed=keyed), deleted, unknown
 
 
 def suits(spec: JoinSpec, namespace: NamespaceBody) -> None:
@@ -249,7 +249,7 @@ def delay_refused(name: str, error: DelayError) -> CallRefused:
     return CallRefused(f"the Data Delay API refuses {name!r}: {error}; correct `delay.token`")
 
 
-STORE_LOOK_EVERY_S = 1.0
+STORE_POLL_EVERY_S = 1.0
 
 
 class NotKnown(Exception):
@@ -269,7 +269,7 @@ class Outside:
     storage: StorageClient
     store_ms: int | None = None  # the storage API's clock at the last request
     _store: str = ""
-    _looked_at_s: float = 0.0
+    _polled_at_s: float = 0.0
 
     @classmethod
     def connected(cls, spec: JoinSpec) -> Outside:
@@ -283,7 +283,7 @@ class Outside:
         """
         delay = self.spec.right.store.delay
         try:
-            found = self.delays.read(delay.consumer, self.spec.right.topic)
+            delay_read = self.delays.read(delay.consumer, self.spec.right.topic)
         except DelayNotFound as error:
             raise NotKnown(f"the Data Delay API knows no such consumer yet: {error}") from error
         except DELAY_REFUSED as error:
@@ -291,19 +291,19 @@ class Outside:
         except DelayCallFailed as error:
             raise NotKnown(f"the Data Delay API does not answer: {error}") from error
         try:
-            return found, self._store_generation()
+            return delay_read, self._store_generation()
         except REFUSED as error:
             raise refused(self.spec.name, error) from error
         except StorageError as error:
             raise NotKnown(f"the storage API does not answer: {error}") from error
 
     def _store_generation(self) -> str:
-        if not self._store or time.monotonic() - self._looked_at_s > STORE_LOOK_EVERY_S:
+        if not self._store or time.monotonic() - self._polled_at_s > STORE_POLL_EVERY_S:
             namespace = self.storage.namespace(self.spec.right.store.storage.namespace)
             retained_from(namespace)  # fail now rather than at the first look-up
             suits(self.spec, namespace)
             self._store, self.store_ms = namespace.generation, namespace.now_ms
-            self._looked_at_s = time.monotonic()
+            self._polled_at_s = time.monotonic()
         return self._store
 
     def close(self) -> None:

@@ -202,7 +202,7 @@ _LISTS = pa.large_list(pa.struct([("key", pa.large_string()), ("value", pa.large
 def _read_headers(data: Bytes, starts: I64, ends: I64, rows: I64, count: int) -> pl.Series:
     """Reads the headers of `rows`: first the first entry of every row, then the second, and so on. Others are null."""
     at, active = starts[rows].copy(), rows
-    found: list[tuple[I64, I64, I64, I64, I64]] = []  # row, name's start and length, value's start and length
+    spans: list[tuple[I64, I64, I64, I64, I64]] = []  # row, name's start and length, value's start and length
     while len(active := active[(more := at < ends[active])]):
         at = at[more]
         limit = ends[active]
@@ -213,12 +213,12 @@ def _read_headers(data: Bytes, starts: I64, ends: I64, rows: I64, count: int) ->
         at = value_at + np.maximum(value_length, 0)
         if (at > limit).any() or (value_length < -1).any():
             raise _torn()
-        found.append((active, name_at, name_length, value_at, value_length))
+        spans.append((active, name_at, name_length, value_at, value_length))
     lengths = np.zeros(count, np.int64)
     mask = np.ones(count, np.bool_)
     mask[rows] = False
-    if found:
-        columns = [np.concatenate(column) for column in zip(*found, strict=True)]
+    if spans:
+        columns = [np.concatenate(column) for column in zip(*spans, strict=True)]
         row, name_at, name_length, value_at, value_length = columns
         order = np.argsort(row, kind="stable")
         names = _cut(data, name_at[order], name_length[order])
@@ -243,8 +243,8 @@ def _read_own_keys(data: Bytes, starts: I64, ends: I64) -> tuple[pl.Series, I64]
     if (lengths < -1).any() or (starts + sizes > ends).any():
         raise _torn()
     keys = _cut(data, starts + 4, np.maximum(lengths, 0))
-    found = pc.if_else(pa.array(lengths >= 0), keys, pa.scalar(None, pa.large_binary()))
-    return pl.Series(OWN_KEY, found).cast(pl.Binary), sizes
+    own_keys = pc.if_else(pa.array(lengths >= 0), keys, pa.scalar(None, pa.large_binary()))
+    return pl.Series(OWN_KEY, own_keys).cast(pl.Binary), sizes
 
 
 def _check_format(data: Bytes, starts: I64, lengths: I64) -> None:

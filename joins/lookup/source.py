@@ -18,7 +18,7 @@ import msgspec
 
 from joins.batch.state import BatchPlan
 from joins.errors import ClockBehind
-from joins.lookup.gate import CONSUMER, STORE, Admission, clock_ahead, judge
+from joins.lookup.gate import CONSUMER, STORE, Admission, admission, clock_ahead
 from joins.lookup.key_lookup import Known, NotKnown, Outside
 from joins.plan.log_checks import check_ends, check_leaders, check_topics, with_new_partitions
 from joins.plan.readable import EndOffsets
@@ -50,7 +50,7 @@ class LookupReader(JoinReader):
         self._lookup = spec
         self._left: BrokerLog | None = None
         self._outside: Outside | None = None
-        self._first_look = ListedEnds()
+        self._first_ends = ListedEnds()
 
     def work(self, end: dict[str, Any]) -> BatchWork:
         """Adds the generation of the store that the batch plan relies on to each ticket."""
@@ -73,17 +73,17 @@ class LookupReader(JoinReader):
         state = self.state_after(BatchPlan.from_json(start)) if start else None
         now_ms = self.now_ms(state)
         self._outside = self._outside or Outside.connected(spec)
-        known: Known
+        outside: Known
         try:
-            known = self._outside.ask()  # before left's ends are listed
+            outside = self._outside.ask()  # before left's ends are listed
         except NotKnown as error:
-            known = error
+            outside = error
         else:
-            if (reason := clock_ahead(known[0], self._outside.store_ms, now_ms)) is not None:
+            if (reason := clock_ahead(outside[0], self._outside.store_ms, now_ms)) is not None:
                 raise ClockBehind(reason)
-        return self._first(left, known, now_ms) if state is None else self._next(state, left, known, now_ms)
+        return self._first(left, outside, now_ms) if state is None else self._next(state, left, outside, now_ms)
 
-    def _first(self, left: BrokerLog, known: Known, now_ms: int) -> Planned | NotReady:
+    def _first(self, left: BrokerLog, outside: Known, now_ms: int) -> Planned | NotReady:
         """Makes the first batch plan, once the generations that it is pinned to are known.
 
         With `start: latest`, the ends listed by the first attempt are kept.
@@ -92,44 +92,46 @@ class LookupReader(JoinReader):
         left.partition_count()  # asked each time: partitions may be added while the join waits to start
         end_offsets = self.readable(EndOffsets(now_ms, left.ends(), {}))
         if spec.start == "latest":
-            end_offsets = replace(end_offsets, left=self._first_look.cut(end_offsets.left))
-        if isinstance(known, NotKnown):
-            return _unknown(str(known), now_ms)
-        delay, store = known
+            end_offsets = replace(end_offsets, left=self._first_ends.cut(end_offsets.left))
+        if isinstance(outside, NotKnown):
+            return _unknown(str(outside), now_ms)
+        delay, store = outside
         begun = begin(spec, end_offsets, left, {CONSUMER: delay.generation, STORE: store}, self.remark)
-        verdict = judge(delay, store, begun.identity, spec.right.store.accepted_generations, now_ms)
+        verdict = admission(delay, store, begun.identity, spec.right.store.accepted_generations, now_ms)
         if verdict.waits_for is not None:
             held = _unknown(verdict.waits_for, now_ms)
             if verdict.shut:
                 return held
             self.say_why(held)  # starts anyway, with nothing to read, so `max_wait` counts from now on
-        found = SyncBolt(spec, {"left": left}, self.watch(now_ms)).plan_left(begun, end_offsets, verdict.watermark_ms)
-        planned = found if isinstance(found, Planned) else Planned.nothing(begun)
+        first = SyncBolt(spec, {"left": left}, self.watch(now_ms)).plan_left(begun, end_offsets, verdict.watermark_ms)
+        planned = first if isinstance(first, Planned) else Planned.nothing(begun)
         return inside_the_clock(planned, {"left": left})
 
-    def _next(self, state: BatchPlan, left: BrokerLog, known: Known, now_ms: int) -> Planned | NotReady:
+    def _next(self, state: BatchPlan, left: BrokerLog, outside: Known, now_ms: int) -> Planned | NotReady:
         """Makes the batch plan after `state`, as far as left may go."""
         spec = self._lookup
         topics = {"left": left.described()}
         check_topics(spec, state, topics)
         state = with_new_partitions(spec, state, topics)
-        if isinstance(known, NotKnown):
-            verdict = Admission(waits_for=str(known))
+        if isinstance(outside, NotKnown):
+            verdict = Admission(waits_for=str(outside))
         else:
-            verdict = judge(*known, state.identity, spec.right.store.accepted_generations, now_ms)
+            verdict = admission(*outside, state.identity, spec.right.store.accepted_generations, now_ms)
         end_offsets = self.readable(EndOffsets(now_ms, left.ends(), {}))
         check_leaders(spec, state, end_offsets, {"left": left})
         state = check_ends(spec, state, end_offsets)
         held = None if verdict.waits_for is None else _unknown(verdict.waits_for, now_ms, state, end_offsets)
         if held is not None and verdict.shut:
             return held
-        found = SyncBolt(spec, {"left": left}, self.watch(now_ms)).plan_left(state, end_offsets, verdict.watermark_ms)
-        if isinstance(found, NotReady):
+        following = SyncBolt(spec, {"left": left}, self.watch(now_ms)).plan_left(
+            state, end_offsets, verdict.watermark_ms
+        )
+        if isinstance(following, NotReady):
             by = spec.right.store.delay.consumer
-            return held or replace(found, waits=tuple(replace(wait, detail=by) for wait in found.waits))
+            return held or replace(following, waits=tuple(replace(wait, detail=by) for wait in following.waits))
         if held is not None:
             self.say_why(held)  # left goes only as far as was already known
-        return inside_the_clock(found, {"left": left})
+        return inside_the_clock(following, {"left": left})
 
 
 def _unknown(why: str, now_ms: int, state: BatchPlan | None = None, end_offsets: EndOffsets | None = None) -> NotReady:

@@ -26,7 +26,7 @@ from joins.batch.ticket import Ticket
 from joins.errors import DelayUnreachable, SpecError, planned_records
 from joins.items import ARROW_TYPES, SPARK_TYPES, Begin, End, Item, Rows, Stage
 from joins.lookup.batch import RECORDS_AT_ONCE, StoredRight, StoreProvider, offer, wanted
-from joins.lookup.gate import judge
+from joins.lookup.gate import admission
 from joins.lookup.key_lookup import NotKnown, Outside, RightStore, lookup_client
 from joins.read.batch_reader import BatchReader, from_log
 from joins.read.deserialize import SideReader
@@ -99,7 +99,7 @@ def _items(spec: JoinSpec, windows: Path | None, store: str, ticket: Ticket) -> 
 
 
 SAY_EVERY_S = 10.0
-LOOK_EVERY_S = 0.2
+POLL_EVERY_S = 0.2
 ADDED = {**{f"right_{name}": RECORD[name] for name in SIDE_COLUMNS}, "outcome": pl.String(), "reason": pl.String()}
 
 _outsides: PerProcess[Any, Outside] = PerProcess(4, lambda outside: outside.close())
@@ -148,10 +148,10 @@ def _looked_up(spec: JoinSpec, batch: pa.RecordBatch, wait_at_most_s: float | No
     stored = store_of(spec).look_up(wanted(spec, left), (generation, *spec.right.store.accepted_generations))
     on_time = pl.repeat(False, len(left), dtype=pl.Boolean, eager=True)
     for out in offer(spec, left, on_time, stored).rows(EARLIEST_MS):
-        kept = pa.Table.from_batches([batch]).take(out["left_offset"].to_arrow())
+        columns = pa.Table.from_batches([batch]).take(out["left_offset"].to_arrow())
         for name, dtype in ADDED.items():
-            kept = kept.append_column(name, out[name].to_arrow().cast(ARROW_TYPES[dtype]))
-        yield from kept.combine_chunks().to_batches()
+            columns = columns.append_column(name, out[name].to_arrow().cast(ARROW_TYPES[dtype]))
+        yield from columns.combine_chunks().to_batches()
 
 
 def _wait(spec: JoinSpec, until_ms: int, at_most_s: float | None) -> str:
@@ -163,7 +163,7 @@ def _wait(spec: JoinSpec, until_ms: int, at_most_s: float | None) -> str:
     while True:
         try:
             delay, store = outside.ask()
-            verdict = judge(delay, store, {}, spec.right.store.accepted_generations, wall_ms())
+            verdict = admission(delay, store, {}, spec.right.store.accepted_generations, wall_ms())
             reason = verdict.waits_for or f"right is stored up to {iso(verdict.watermark_ms)}"
             if not verdict.shut and verdict.watermark_ms > until_ms:
                 return store
@@ -175,4 +175,4 @@ def _wait(spec: JoinSpec, until_ms: int, at_most_s: float | None) -> str:
             raise DelayUnreachable(f"{line}; the limit was {at_most_s:g} s")
         if report.due():
             log.warning("%s", line)
-        time.sleep(LOOK_EVERY_S)
+        time.sleep(POLL_EVERY_S)

@@ -46,8 +46,8 @@ class SettledEnds:
         for p, now in ends.items():
             if now.settled:
                 self._first.setdefault(p, now.stable)
-        known = {p: self._first.get(p) for p in ends}
-        return {p: now if (end := known[p]) is None else replace(now, stable=end, high=end) for p, now in ends.items()}
+        first = {p: self._first.get(p) for p in ends}
+        return {p: now if (end := first[p]) is None else replace(now, stable=end, high=end) for p, now in ends.items()}
 
 
 class AvailableNow:

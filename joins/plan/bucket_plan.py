@@ -22,7 +22,7 @@ from datadelay.watermark import UNKNOWN, Idle
 from joins.batch.facts import BucketFacts, RangeFacts
 from joins.batch.rules import expiry, give_up, latest_right, left_limit, right_watermark
 from joins.batch.state import Bucket, PartitionRange
-from joins.plan.readable import Answers, Ask, Asking, EndOffsets, Expected, Readable, look, read_left, read_right
+from joins.plan.readable import Answers, Ask, Asking, EndOffsets, Expected, Readable, read_left, read_right, readable_of
 from joins.spec import JoinSpec
 from teacup.base.times import LATEST_MS
 from teacup.kafka.log.topic_log import fair_shares
@@ -69,10 +69,10 @@ class BucketPlanner:
         """Plans how far each partition is read."""
         spec, bucket, end_offsets = self.spec, self.bucket, self.end_offsets
         if self._reads_all:
-            left, right = yield from look(spec, bucket, end_offsets, "left", "right", sample=True)
+            left, right = yield from readable_of(spec, bucket, end_offsets, "left", "right", sample=True)
             if not any(newest is None or self._is_ahead(newest) for s in (left, right) for newest in s.newest.values()):
                 return (yield from self._read_all(left, right))
-        left, right = yield from look(spec, bucket, end_offsets, "left", "right")
+        left, right = yield from readable_of(spec, bucket, end_offsets, "left", "right")
         cap = min(latest_right(spec.right, self._reach_of_left(left)) + right.disorder_ms, LATEST_MS)
         target = cap
         if end_offsets.unread(bucket) > self.quota:
@@ -87,7 +87,7 @@ class BucketPlanner:
 
     def plan_left(self, stored_ms: int) -> Asking[BucketPlan]:
         """Plans left alone: right is read elsewhere, up to `stored_ms`."""
-        (left,) = yield from look(self.spec, self.bucket, self.end_offsets, "left")
+        (left,) = yield from readable_of(self.spec, self.bucket, self.end_offsets, "left")
         bucket = structs.replace(self.bucket, stored_ms=max(stored_ms, self.bucket.watermark_ms))
         planned = yield from self._admit_left(bucket, {}, left, self.quota, may_give_up=True)
         return self._suspecting(planned, left)

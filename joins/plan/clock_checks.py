@@ -3,7 +3,7 @@
 A logged batch cannot be undone, so the clock is checked before:
 
 a clock that is behind   would turn good records into dead letters: most records of a batch must not be ahead of it
-                         (`look_at_clock`)
+                         (`check_last_times`)
 a clock that is ahead    would let left go before right has arrived: where brokers stamp records, those that arrive
                          after a listing must not have been appended before it (`BrokersClock`)
 a clock that jumps       is compared with the monotonic clock (`PlanClock`)
@@ -40,7 +40,7 @@ class PlanClock:
 
     def now_ms(self, listed_ms: int | None = None) -> int:
         """Returns the wall clock time; raises `ClockBehind` if it has jumped, or is before an earlier listing."""
-        reading = self._clock.look(*self._read())
+        reading = self._clock.read(*self._read())
         if not reading.confirmed:
             raise ClockBehind(str(reading.reason))
         if reading.trust is Trust.ACCEPTED:
@@ -68,15 +68,15 @@ class BrokersClock:
         self._before = end_offsets
 
     def _compare(self, before: EndOffsets, side: str, log: TopicLog, ends: Mapping[int, Ends]) -> None:
-        for p, known in before.side(side).items():
-            if ends[p].stable > known.high:  # one partition is enough
-                for _, appended_ms in log.valid_times({p: (known.high, ends[p].stable)}, LATEST_MS, 1)[p]:
+        for p, range_before in before.side(side).items():
+            if ends[p].stable > range_before.high:  # one partition is enough
+                for _, appended_ms in log.valid_times({p: (range_before.high, ends[p].stable)}, LATEST_MS, 1)[p]:
                     if (reason := not_after(before.listed_ms, appended_ms, self._tolerance_ms)) is not None:
                         raise ClockBehind(f"{log.topic}-{p}: {reason}")
                 return
 
 
-def look_at_clock(log: TopicLog, ranges: Mapping[int, tuple[int, int]], ceiling_ms: int, clock_ms: int) -> None:
+def check_last_times(log: TopicLog, ranges: Mapping[int, tuple[int, int]], ceiling_ms: int, clock_ms: int) -> None:
     """Checks the last records of the ranges [start, end) that are about to be read, by partition.
 
     Raises `ClockBehind` if too many of them are ahead of the clock, and `KafkaIOError`.

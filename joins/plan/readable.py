@@ -159,7 +159,7 @@ class Expected:
     held_ms: int | None = None
 
 
-def look(
+def readable_of(
     spec: JoinSpec, bucket: Bucket, end_offsets: EndOffsets, *sides: str, sample: bool = False
 ) -> Asking[list[Readable]]:
     """Finds what can be read of these sides of a bucket, in one round of look-ups.
@@ -198,13 +198,13 @@ def read_right(
     """
     enough_ms = until_ms - right.disorder_ms
     wanted = {p: r for p, r in ranges.items() if r.end < right.ends[p] and r.watermark_ms < enough_ms}
-    found: Mapping[int, TimeAnswer] = {}
+    answers: Mapping[int, TimeAnswer] = {}
     if until_ms < LATEST_MS and wanted:
         queries = {p: TimeQuery(until_ms, r.end, right.ends[p]) for p, r in wanted.items()}
-        found = (yield Ask(find={right.side: queries})).find[right.side]
+        answers = (yield Ask(find={right.side: queries})).find[right.side]
     after = {p: _left_alone(right, p, r) for p, r in ranges.items()}
     for p, partition_range in wanted.items():
-        answer = found.get(p)
+        answer = answers.get(p)
         if answer is not None and answer.reached:
             after[p] = _up_to(right, p, partition_range, answer.offset + right.look_ahead, enough_ms)
         else:
@@ -223,12 +223,12 @@ def read_left(
     """
     after = {p: _left_alone(left, p, r) for p, r in ranges.items()}
     wanted = {p: r for p, r in ranges.items() if r.end < left.ends[p] and (r.held_ms is None or r.held_ms < until_ms)}
-    found: Mapping[int, TimeAnswer] = {p: TimeAnswer(r.end, until_ms, search) for p, r in wanted.items()}
+    answers: Mapping[int, TimeAnswer] = {p: TimeAnswer(r.end, until_ms, search) for p, r in wanted.items()}
     queries = {p: TimeQuery(until_ms, r.end, left.ends[p]) for p, r in wanted.items() if until_ms > UNKNOWN}
     if queries and search:
-        found = (yield Ask(find={left.side: queries})).find[left.side]
+        answers = (yield Ask(find={left.side: queries})).find[left.side]
     for p, partition_range in wanted.items():
-        answer = found[p]
+        answer = answers[p]
         if not answer.reached:
             after[p] = _to_the_end(left, p, partition_range)
             continue
@@ -274,8 +274,8 @@ def _within_quota(
         return after
     newest = (yield Ask(newest={side.side: cut})).newest[side.side]
     for p, end in cut.items():
-        known = newest[p]
-        shown = UNKNOWN if known is None else known - side.disorder_ms
+        newest_at = newest[p]
+        shown = UNKNOWN if newest_at is None else newest_at - side.disorder_ms
         whole = after[p]
         watermark_ms = max(min(shown, whole.watermark_ms), ranges[p].watermark_ms)
         held_ms = whole.held_ms if whole.position < end else None

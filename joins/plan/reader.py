@@ -28,7 +28,7 @@ from joins.batch.state import BatchPlan
 from joins.batch.ticket import Ticket
 from joins.errors import REMEDY, ClockBehind, DataLoss, SpecError
 from joins.plan.available_now import AvailableNow, of_available_now
-from joins.plan.clock_checks import PlanClock, look_at_clock
+from joins.plan.clock_checks import PlanClock, check_last_times
 from joins.plan.log_checks import check_compaction
 from joins.plan.readable import EndOffsets
 from joins.plan.sync_bolt import Planned, StallTimer
@@ -110,18 +110,20 @@ class JoinReader(StreamReader):
     def plan(self, start: dict[str, Any]) -> dict[str, Any] | None:
         if self._spec.complete and self._run is None:
             raise SpecError("complete: what comes after a run has begun would be late: use the trigger `available_now`")
-        found = self.next_plan(start)
-        if isinstance(found, NotReady):
-            self._held = found
-            self.say_why(found)
+        planned = self.next_plan(start)
+        if isinstance(planned, NotReady):
+            self._held = planned
+            self.say_why(planned)
             return None
         if not start and self._generation is not None:
-            found = replace(found, batch_plan=replace(found.batch_plan, generation=self._generation))
+            planned = replace(planned, batch_plan=replace(planned.batch_plan, generation=self._generation))
         # What `on_data_loss: continue` skips is counted in the checkpoint, and reported when it grows.
-        if found.batch_plan.skipped != (start["skipped"] if start else {}):
-            log.warning("%s continues without offsets that retention deleted: %s", self._name, found.batch_plan.skipped)
-        self.on_planned(found)
-        return found.batch_plan.to_json()
+        if planned.batch_plan.skipped != (start["skipped"] if start else {}):
+            log.warning(
+                "%s continues without offsets that retention deleted: %s", self._name, planned.batch_plan.skipped
+            )
+        self.on_planned(planned)
+        return planned.batch_plan.to_json()
 
     def waits(self, start: dict[str, Any]) -> bool:
         """Returns whether a run under `available_now` waits: some left may not go yet, but probably will."""
@@ -224,14 +226,14 @@ def state_after(spec: JoinSpec, batch_plan: BatchPlan, folders: Iterable[Path | 
         for name in ("left", "right"):
             expect_schemas(spec.side(name), spec.registry, ticket.bucket.schemas(name))
     try:
-        found = {ticket.bucket.number: find_facts(spec, ticket, read) for ticket in missing}
+        facts = {ticket.bucket.number: find_facts(spec, ticket, read) for ticket in missing}
     except OffsetOutOfRange as error:
         raise DataLoss(
             f"where batch {batch_plan.number} ended is not known: its facts are in none of the folders "
             f"{[str(folder or own_folder()) for folder in folders]}, and retention has deleted the records that they "
             f"could be derived from ({error}). Put the folder back, or {REMEDY}"
         ) from error
-    return batch_plan.after({**known, **found}, spec)
+    return batch_plan.after({**known, **facts}, spec)
 
 
 def positions_of(spec: JoinSpec, batch_plan: BatchPlan, facts: Mapping[int, BucketFacts]) -> dict[Spot, int]:
@@ -241,10 +243,10 @@ def positions_of(spec: JoinSpec, batch_plan: BatchPlan, facts: Mapping[int, Buck
     """
     spots: dict[Spot, int] = {}
     for number, bucket in batch_plan.buckets.items():
-        known = facts.get(number)
+        of_bucket = facts.get(number)
         for topic, side in ((spec.left.topic, "left"), (spec.right.topic, "right")):
             for p, partition_range in bucket.side(side).items():
-                at = partition_range.start if known is None else known.side(side)[p].end
+                at = partition_range.start if of_bucket is None else of_bucket.side(side)[p].end
                 spots[topic, p] = min(at, spots.get((topic, p), at))
     return spots
 
@@ -259,7 +261,7 @@ def inside_the_clock(planned: Planned, logs: Mapping[str, TopicLog]) -> Planned:
             for p, partition_range in bucket.side(side).items()
             if (side, p) in planned.ahead
         }
-        look_at_clock(logs[side], ranges, listed_ms + skew_ms, listed_ms)
+        check_last_times(logs[side], ranges, listed_ms + skew_ms, listed_ms)
     return planned
 
 

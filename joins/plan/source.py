@@ -116,9 +116,9 @@ class TicketReader(JoinReader):
             return self._quiet[1]
         state = self.state_after(BatchPlan.from_json(start))
         ahead = self._ahead.take(state)
-        found = ahead if ahead is not None and self._is_whole(ahead) else self._next(state)
-        self._quiet = (start, found) if isinstance(found, NotReady) else None
-        return found
+        planned = ahead if ahead is not None and self._is_whole(ahead) else self._next(state)
+        self._quiet = (start, planned) if isinstance(planned, NotReady) else None
+        return planned
 
     def on_planned(self, planned: Planned) -> None:
         """Plans the next batch while this one runs, if the join is whole batches behind."""
@@ -127,8 +127,8 @@ class TicketReader(JoinReader):
             return
 
         def following() -> Planned | None:
-            found = self._next(batch_plan.after(planned.expected, self._spec))
-            return found if isinstance(found, Planned) else None
+            next_planned = self._next(batch_plan.after(planned.expected, self._spec))
+            return next_planned if isinstance(next_planned, Planned) else None
 
         self._ahead.begin(batch_plan.number, following)
 
@@ -143,12 +143,12 @@ class TicketReader(JoinReader):
         spec, now_ms = self._spec, self.now_ms()
         listed = list_ends(left, right, now_ms)
         self._began = True
-        self._look_at_keys(listed, left, right)
+        self._sample_keys(listed, left, right)
         end_offsets = self._this_run(listed, left)
         begun = begin(spec, end_offsets, left, right, self.remark)
-        found = SyncBolt(spec, logs, self.watch(now_ms)).plan(begun, end_offsets)
+        first = SyncBolt(spec, logs, self.watch(now_ms)).plan(begun, end_offsets)
         # Logged even with no record to read: `start: latest` must not move to a later end at each attempt.
-        planned = found if isinstance(found, Planned) else Planned.nothing(begun)
+        planned = first if isinstance(first, Planned) else Planned.nothing(begun)
         return inside_the_clock(planned, logs)
 
     def _next(self, state: BatchPlan) -> Planned | NotReady:
@@ -161,17 +161,17 @@ class TicketReader(JoinReader):
         end_offsets = list_ends(left, right, now_ms)
         self._compare_with_broker(end_offsets, logs)
         check_leaders(spec, state, end_offsets, logs)
-        self._look_at_keys(end_offsets, left, right)
+        self._sample_keys(end_offsets, left, right)
         state = check_ends(spec, with_new_partitions(spec, state, topics), end_offsets, copied=self._copied)
         end_offsets = self._this_run(end_offsets, left, state)
-        found = SyncBolt(spec, logs, self.watch(now_ms)).plan(state, end_offsets)
-        return inside_the_clock(found, logs) if isinstance(found, Planned) else found
+        following = SyncBolt(spec, logs, self.watch(now_ms)).plan(state, end_offsets)
+        return inside_the_clock(following, logs) if isinstance(following, Planned) else following
 
     def _this_run(self, end_offsets: EndOffsets, left: BrokerLog, state: BatchPlan | None = None) -> EndOffsets:
         cut = self.readable(end_offsets, state)
         return cut if self._run is None else self._run.in_steps(self._spec, cut, left, state)
 
-    def _look_at_keys(self, end_offsets: EndOffsets, left: BrokerLog, right: BrokerLog) -> None:
+    def _sample_keys(self, end_offsets: EndOffsets, left: BrokerLog, right: BrokerLog) -> None:
         """Checks on the direct path that both topics keep a key in the same partition, until there are enough records.
 
         Topics are often empty when a join begins. Raises `NotCoPartitioned` before any of the records is joined. If

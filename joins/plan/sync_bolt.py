@@ -16,7 +16,7 @@ H is the largest target that keeps the batch within its quota of records: whiche
 is never read further than left needs it. The plan of a bucket is a generator (`joins.plan.bucket_plan`); all of them
 run in lockstep.
 
-If there is nothing to read, that stays so until a known time, unless the topics grow (`next_look_at`):
+If there is nothing to read, that stays so until a known time, unless the topics grow (`next_batch_due_ms`):
 
     left waits      its next record goes once the clock proves right beyond it: time + after + producer delay
     the window      expires once the clock proves left beyond its oldest record: time + before + producer delay; batches
@@ -132,7 +132,9 @@ class SyncBolt:
 
     def _held(self, state: BatchPlan, end_offsets: EndOffsets, made: Mapping[int, BucketPlan]) -> NotReady:
         waits = (why_left_waits(self.spec, plan.bucket, plan.expected, end_offsets) for plan in made.values())
-        until_ms = next_look_at(self.spec, end_offsets, made.values(), state.listed_ms + self.spec.watermark_every_ms)
+        until_ms = next_batch_due_ms(
+            self.spec, end_offsets, made.values(), state.listed_ms + self.spec.watermark_every_ms
+        )
         last_ms = None if end_offsets.steps is None else end_offsets.steps.last_ms
         return NotReady(
             end_offsets.listed_ms,
@@ -166,7 +168,9 @@ class StallTimer:
                 self._moved[number] = (plan.expected.watermark_ms, now_ms)
 
 
-def next_look_at(spec: JoinSpec, end_offsets: EndOffsets, plans: Iterable[BucketPlan], expires_from_ms: int) -> int:
+def next_batch_due_ms(
+    spec: JoinSpec, end_offsets: EndOffsets, plans: Iterable[BucketPlan], expires_from_ms: int
+) -> int:
     """Returns until when planning would find nothing to read, like these plans; at least the listing's time.
 
     expires_from_ms   when the next batch that only expires the window may run

@@ -147,9 +147,9 @@ class Waited:
 
     def unusual(self, held: NotReady, *, all_causes: bool = False) -> tuple[int, list[LeftWaits]]:
         """Returns since when (wall clock) waits have lasted longer than usual, and which; all_causes: of any length."""
-        known, now_ms = self._since, held.listed_ms
+        since, now_ms = self._since, held.listed_ms
         self._since = {
-            waits.bucket: (waits, known[waits.bucket][1] if known.get(waits.bucket, (None,))[0] == waits else now_ms)
+            waits.bucket: (waits, since[waits.bucket][1] if since.get(waits.bucket, (None,))[0] == waits else now_ms)
             for waits in held.waits
         }
         long = [

@@ -111,17 +111,17 @@ def _by_bucket(summaries: Sequence[BucketSummary]) -> ByBucket:
 
 def known_facts(job: str, batch_plan: BatchPlan, folders: Iterable[Path | None]) -> dict[int, BucketFacts]:
     """Finds the facts of a batch, by bucket, as far as these folders have them; None: this user's own folder."""
-    found: dict[int, BucketFacts] = {}
+    by_bucket: dict[int, BucketFacts] = {}
     missing = Ticket.all_of(batch_plan)
     for windows in folders:
         folder = generation_folder(windows or own_folder(), job, batch_plan.generation)
-        kept = _loaded(_of_all(folder, batch_plan.number)) if missing else {}
+        loaded = _loaded(_of_all(folder, batch_plan.number)) if missing else {}
         for ticket in missing:
-            facts = kept.get((ticket.bucket.number, ticket.digest)) or _by_tasks(folder, ticket)
+            facts = loaded.get((ticket.bucket.number, ticket.digest)) or _by_tasks(folder, ticket)
             if facts is not None:
-                found[ticket.bucket.number] = facts
-        missing = [ticket for ticket in missing if ticket.bucket.number not in found]
-    return found
+                by_bucket[ticket.bucket.number] = facts
+        missing = [ticket for ticket in missing if ticket.bucket.number not in by_bucket]
+    return by_bucket
 
 
 def _by_tasks(folder: Path, ticket: Ticket) -> BucketFacts | None:

@@ -147,22 +147,22 @@ def parse(
     before_ms  the time of the record before the batch, if it is known
     """
     timestamps, kinds = batch.column("timestamp"), batch.column("timestamp_type")
-    found = find(side, batch, before_ms)
+    located = find(side, batch, before_ms)
     ceiling = ceilings(timestamps, kinds, listed_ms + skew_ms, skew_ms if side.payload_time else UNLIMITED_MS)
-    columns = {name: _column(found.times if name == "time" else batch.column(name), name) for name in RECORD}
-    if found.keys is not None:
-        columns |= {"key": _column(found.keys, "key"), OWN_KEY: columns["key"]}
+    columns = {name: _column(located.times if name == "time" else batch.column(name), name) for name in RECORD}
+    if located.keys is not None:
+        columns |= {"key": _column(located.keys, "key"), OWN_KEY: columns["key"]}
     as_read = frame = frame_of(columns)
-    deleted = None if found.deleted is None else pl.Series(pl.from_arrow(found.deleted))
+    deleted = None if located.deleted is None else pl.Series(pl.from_arrow(located.deleted))
     if side.kept is not None:
-        columns["value"] = _column(side.kept.values(batch.column("value"), found.kept), "value")
+        columns["value"] = _column(side.kept.values(batch.column("value"), located.kept), "value")
         columns["headers"] = side.kept.headers(columns["headers"])
-        if found.keys is not None and not side.kept.own_key:
+        if located.keys is not None and not side.kept.own_key:
             columns[OWN_KEY] = constant(None, pl.Binary, len(frame))
         frame = frame_of(columns)
-    reason = _why_dead(frame["time"], found.reasons, valid(found.times, ceiling))
+    reason = _why_dead(frame["time"], located.reasons, valid(located.times, ceiling))
     dead, dead_proves = empty_rows(), None
-    proves = _proves(side, found.times, timestamps, kinds, listed_ms)
+    proves = _proves(side, located.times, timestamps, kinds, listed_ms)
     if reason is not None:
         bad = reason.is_not_null()
         if RAW in batch.schema.names:
@@ -408,7 +408,7 @@ def known_in(batch: pa.RecordBatch) -> dict[int, int]:
     return dict(zip(numbers.tolist(), offsets[decoded][first].tolist(), strict=True))
 
 
-def as_first_read(batch: pa.RecordBatch, known: Known, where: str) -> pa.RecordBatch:
+def as_first_read(batch: pa.RecordBatch, schemas: Known, where: str) -> pa.RecordBatch:
     """Makes dead letters of the records whose schema was unknown when they were first read.
 
     where   names the partition in messages. Raises `DataLoss` if the registry has lost a schema
@@ -417,7 +417,7 @@ def as_first_read(batch: pa.RecordBatch, known: Known, where: str) -> pa.RecordB
         return batch
     ids, offsets = schema_ids(batch.column(RAW)), batch.column("offset").to_numpy()
     was_known = np.zeros(len(ids), np.bool_)
-    for number, first in known.items():
+    for number, first in schemas.items():
         was_known |= (ids == number) & (offsets >= first)
     unknown = _is_unknown(batch)
     if (lost := was_known & unknown).any():
@@ -434,7 +434,7 @@ def as_first_read(batch: pa.RecordBatch, known: Known, where: str) -> pa.RecordB
 
 
 def _is_unknown(batch: pa.RecordBatch) -> np.typing.NDArray[np.bool_]:
-    found: np.typing.NDArray[np.bool_] = pc.fill_null(
+    is_unknown: np.typing.NDArray[np.bool_] = pc.fill_null(
         pc.equal(batch.column(UNREADABLE), UNKNOWN_SCHEMA), False
     ).to_numpy(zero_copy_only=False)
-    return found
+    return is_unknown

@@ -82,7 +82,7 @@ class RangeGate:
         going, held = taken.split(self._end)
         if len(going.records) or len(going.dead):
             self._note(going)
-        self._look_at(held)
+        self._note_held(held)
         return going
 
     def stop(self, end: int) -> None:
@@ -119,7 +119,7 @@ class RangeGate:
         self._schemas = {**going.schemas, **self._schemas}
         self._gone.see(going.proving_ms)
 
-    def _look_at(self, held: ParsedBatch) -> None:
+    def _note_held(self, held: ParsedBatch) -> None:
         times = held.records["time"].to_numpy()
         self._seen = self._seen or self._gone.copy()
         self._seen.see(held.proving_ms)

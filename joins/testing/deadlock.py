@@ -57,11 +57,11 @@ class LimitedWindow(Simulation):
             )
         if self._reports:
             return planned
-        blind = {n: _without_a_look_ahead(bucket, planned.expected[n]) for n, bucket in buckets.items()}
+        blind = {n: _without_estimates(bucket, planned.expected[n]) for n, bucket in buckets.items()}
         return replace(planned, batch_plan=replace(planned.batch_plan, buckets=blind))
 
 
-def _without_a_look_ahead(bucket: Bucket, expected: BucketFacts) -> Bucket:
+def _without_estimates(bucket: Bucket, expected: BucketFacts) -> Bucket:
     """Returns the bucket with only the left records that may pass, so nothing is known about those that wait."""
     return structs.replace(bucket, left={p: r.to(expected.left[p].end) for p, r in bucket.left.items()})
 

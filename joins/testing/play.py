@@ -152,17 +152,17 @@ def play(steps: Sequence[Step], partition: int, stage: Stage) -> tuple[Event, ..
 
 def _believable(steps: Sequence[Step], outliers: int) -> list[Step]:
     """Returns the steps with no more wrong times in a row than the join tolerates."""
-    kept: list[Step] = []
+    believed: list[Step] = []
     for gap_ms, lag, who, what in steps:
-        records = [step[3] for step in kept if step[3] not in (What.COMMIT, What.ABORT, What.GAP, What.NO_TIME)]
+        records = [step[3] for step in believed if step[3] not in (What.COMMIT, What.ABORT, What.GAP, What.NO_TIME)]
         timed = [other for other in records if other is not What.IN_TRANSACTION]  # others may be aborted
         for kind in ((*AHEAD, What.FUTURE), LATE):
             if what in kind and sum(other in kind for other in timed[max(len(timed) - 2 * outliers, 0) :]) >= outliers:
                 what = What.RECORD
         if what is What.SENT_AGAIN and not any(other in (What.RECORD, What.IN_TRANSACTION) for other in records):
             what = What.RECORD
-        kept.append((gap_ms, lag, who, what))
-    return kept
+        believed.append((gap_ms, lag, who, what))
+    return believed
 
 
 def _appends(steps: Sequence[Step], stage: Stage) -> list[_Append]:

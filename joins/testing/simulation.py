@@ -42,7 +42,7 @@ from joins.window.bolt import JoinBolt
 from joins.window.covering import chosen
 from joins.window.restore import Joined
 from joins.window.shuffle.pieces import Fetch, parts_of, ticket_pieces
-from joins.window.slices import Covers, Slice
+from joins.window.slices import OffsetRanges, Slice
 from teacup.base.times import LATEST_MS
 
 T = TypeVar("T")
@@ -71,17 +71,17 @@ class MemoryStore:
         self._marks.clear()
         self._facts.clear()
 
-    def slices(self, wanted: Covers, since_ms: int = LATEST_MS) -> list[Slice]:
+    def slices(self, wanted: OffsetRanges, since_ms: int = LATEST_MS) -> list[Slice]:
         def load(slice_: Slice) -> Slice | None:
             return replace(slice_, marks=slice_.marks.copy()) if slice_.since_ms <= since_ms else None
 
-        return chosen(wanted, self._slices, lambda slice_: slice_.covers, load)
+        return chosen(wanted, self._slices, lambda slice_: slice_.offset_ranges, load)
 
     def save_slice(self, slice_: Slice) -> Slice:
         self._slices.append(replace(slice_, marks=slice_.marks & False))
         return replace(slice_, in_file=True)
 
-    def marks(self, wanted: Covers) -> list[Joined]:
+    def marks(self, wanted: OffsetRanges) -> list[Joined]:
         return [
             joined
             for joined in self._marks
@@ -90,7 +90,7 @@ class MemoryStore:
         ]
 
     def save_marks(self, joined: Joined) -> None:
-        self._marks = [known for known in self._marks if known.left != joined.left] + [joined]
+        self._marks = [others for others in self._marks if others.left != joined.left] + [joined]
 
     def save_facts(self, ticket: Ticket, facts: BucketFacts) -> None:
         self._facts[ticket.digest] = through_json(facts)
@@ -98,16 +98,16 @@ class MemoryStore:
     def facts(self, ticket: Ticket) -> BucketFacts | None:
         return self._facts.get(ticket.digest)
 
-    def copy(self, now_ms: int, expiry_ms: int, left: Covers, right: Covers) -> None:
+    def copy(self, now_ms: int, expiry_ms: int, left: OffsetRanges, right: OffsetRanges) -> None:
         """Does nothing, because there is nowhere to copy to."""
 
     def forget(self, left_below: Mapping[int, int], right_below: Mapping[int, int]) -> None:
         self._marks = [joined for joined in self._marks if _reaches(joined.left, left_below)]
-        self._slices = [slice_ for slice_ in self._slices if _reaches(slice_.covers, right_below)]
+        self._slices = [slice_ for slice_ in self._slices if _reaches(slice_.offset_ranges, right_below)]
 
 
-def _reaches(covers: Covers, below: Mapping[int, int]) -> bool:
-    return any(end > below.get(p, 0) for p, (_, end) in covers.items())
+def _reaches(offset_ranges: OffsetRanges, below: Mapping[int, int]) -> bool:
+    return any(end > below.get(p, 0) for p, (_, end) in offset_ranges.items())
 
 
 @dataclass(slots=True)
@@ -331,7 +331,7 @@ class Simulation(BothSides[SimulatedLog]):
         for row in rows.iter_rows(named=True):
             left = (row["left_partition"], row["left_offset"])
             right = (row["right_partition"], row["right_offset"])
-            about = ("left", *left) if left[0] is not None else ("right", *right)
+            origin = ("left", *left) if left[0] is not None else ("right", *right)
             if row["outcome"] in self.spec.right.type.outcomes:
                 self.run.results.append(Result(*left, *right, row["outcome"], row["reason"]))
             match row["outcome"]:
@@ -340,11 +340,11 @@ class Simulation(BothSides[SimulatedLog]):
                 case Outcome.UNJOINED:
                     self.run.unjoined.append(right)
                 case Outcome.DEAD_LETTER:
-                    self.run.dead.append(about)
+                    self.run.dead.append(origin)
                 case Outcome.SKIPPED:
-                    self.run.skipped.append(about)
+                    self.run.skipped.append(origin)
             if row["late"]:
-                self.run.late.append(about)
+                self.run.late.append(origin)
 
 
 class SimulatedPlanner(TicketReader):

@@ -31,8 +31,8 @@ from joins.batch.facts import BucketFacts
 from joins.batch.ticket import Ticket
 from joins.window.covering import Copied, Entry, gaps, runs
 from joins.window.restore import Joined
-from joins.window.slice_files import NAME, UNFINISHED, FileStore, Torn, checked, covers_from, file_name
-from joins.window.slices import Covers, Slice
+from joins.window.slice_files import NAME, UNFINISHED, FileStore, Torn, checked, file_name, ranges_from
+from joins.window.slices import OffsetRanges, Slice
 from teacup.base.files import checked_text, from_checked_text
 from teacup.base.logs import sparse
 from teacup.base.times import LATEST_MS
@@ -79,20 +79,20 @@ class CheckpointedStore:
         self._files, self._url, self._start = files, f"{location.rstrip('/')}/{files.bucket}", start
         self._fetched = False
 
-    def slices(self, wanted: Covers, since_ms: int = LATEST_MS) -> list[Slice]:
-        found = self._files.slices(wanted, since_ms)
-        if _incomplete(wanted, [slice_.covers for slice_ in found]) and self._fetch():
-            found = self._files.slices(wanted, since_ms)
-        return found
+    def slices(self, wanted: OffsetRanges, since_ms: int = LATEST_MS) -> list[Slice]:
+        slices = self._files.slices(wanted, since_ms)
+        if _incomplete(wanted, [slice_.offset_ranges for slice_ in slices]) and self._fetch():
+            slices = self._files.slices(wanted, since_ms)
+        return slices
 
     def save_slice(self, slice_: Slice) -> Slice:
         return self._files.save_slice(slice_)
 
-    def marks(self, wanted: Covers) -> list[Joined]:
-        found = self._files.marks(wanted)
-        if _incomplete(wanted, [joined.left for joined in found]) and self._fetch():
-            found = self._files.marks(wanted)
-        return found
+    def marks(self, wanted: OffsetRanges) -> list[Joined]:
+        marks = self._files.marks(wanted)
+        if _incomplete(wanted, [joined.left for joined in marks]) and self._fetch():
+            marks = self._files.marks(wanted)
+        return marks
 
     def save_marks(self, joined: Joined) -> None:
         self._files.save_marks(joined)
@@ -106,30 +106,30 @@ class CheckpointedStore:
     def forget(self, left_below: dict[int, int], right_below: dict[int, int]) -> None:
         self._files.forget(left_below, right_below)
 
-    def copy(self, now_ms: int, expiry_ms: int, left: Covers, right: Covers) -> None:
+    def copy(self, now_ms: int, expiry_ms: int, left: OffsetRanges, right: OffsetRanges) -> None:
         wanted = {"left": left, "right": right}
-        known = self._read_copied()
-        if known.is_due(now_ms) and (
-            any(known.missing(side, wanted[side]) for side in wanted) or known.obsolete(_lows(wanted))
+        copied = self._read_copied()
+        if copied.is_due(now_ms) and (
+            any(copied.missing(side, wanted[side]) for side in wanted) or copied.obsolete(_lows(wanted))
         ):
-            self._start(self._files.folder, partial(self._copy, known, now_ms, expiry_ms, wanted))
+            self._start(self._files.folder, partial(self._copy, copied, now_ms, expiry_ms, wanted))
 
-    def _copy(self, known: Copied, now_ms: int, expiry_ms: int, wanted: dict[str, Covers]) -> None:
+    def _copy(self, copied: Copied, now_ms: int, expiry_ms: int, wanted: dict[str, OffsetRanges]) -> None:
         try:
-            self._write_copied(known.after(now_ms))  # a failed copy is tried again after a while
+            self._write_copied(copied.after(now_ms))  # a failed copy is tried again after a while
             files, root = _at(self._url)
             added = [
-                *self._merged_slices(known.missing("right", wanted["right"]), expiry_ms),
-                *self._merged_marks(known.missing("left", wanted["left"])),
+                *self._merged_slices(copied.missing("right", wanted["right"]), expiry_ms),
+                *self._merged_marks(copied.missing("left", wanted["left"])),
             ]
             for entry in added:
                 _put(files, self._files.folder / entry.name, f"{root}/{entry.name}")
-            self._write_copied(known.after(now_ms, added))
-            obsolete = known.obsolete(_lows(wanted))
+            self._write_copied(copied.after(now_ms, added))
+            obsolete = copied.obsolete(_lows(wanted))
             for entry in obsolete:
                 with suppress(FileNotFoundError):
                     files.rm_file(f"{root}/{entry.name}")
-            self._write_copied(known.after(now_ms, added, obsolete))
+            self._write_copied(copied.after(now_ms, added, obsolete))
         except Exception as error:  # noqa: BLE001 - each file system has errors of its own
             log.warning(
                 "%s: the window's slices are not copied there (%s: %s): a worker that lacks them reads Kafka instead",
@@ -138,27 +138,29 @@ class CheckpointedStore:
                 error,
             )
 
-    def _merged_slices(self, missing: Covers, expiry_ms: int) -> Iterator[Entry]:
+    def _merged_slices(self, missing: OffsetRanges, expiry_ms: int) -> Iterator[Entry]:
         """Merges small slices in this machine's files, and yields the files to copy.
 
         They still hold everything that left records beyond the copied marks chose from.
         """
-        found = self._files.slices(missing, expiry_ms)
-        for slices, covers in runs(found, lambda slice_: slice_.covers, lambda slice_: slice_.data_bytes, MERGED_BYTES):
+        small = self._files.slices(missing, expiry_ms)
+        for slices, offset_ranges in runs(
+            small, lambda slice_: slice_.offset_ranges, lambda slice_: slice_.data_bytes, MERGED_BYTES
+        ):
             if len(slices) > 1 or not slices[0].in_file:
                 self._files.save_slice(Slice.merge(slices))
-            yield Entry(file_name("right", covers), "right", covers)
+            yield Entry(file_name("right", offset_ranges), "right", offset_ranges)
 
-    def _merged_marks(self, missing: Covers) -> Iterator[Entry]:
+    def _merged_marks(self, missing: OffsetRanges) -> Iterator[Entry]:
         """Does the same for marks."""
-        for marks, covers in runs(self._files.marks(missing), lambda joined: joined.left, lambda _: 0, 0):
+        for marks, offset_ranges in runs(self._files.marks(missing), lambda joined: joined.left, lambda _: 0, 0):
             if len(marks) > 1:
                 right = {
                     p: np.unique(np.concatenate([joined.right[p] for joined in marks if p in joined.right]))
                     for p in {p for joined in marks for p in joined.right}
                 }
-                self._files.save_marks(Joined(covers, right, max(joined.expiry_ms for joined in marks)))
-            yield Entry(file_name("left", covers), "left", covers)
+                self._files.save_marks(Joined(offset_ranges, right, max(joined.expiry_ms for joined in marks)))
+            yield Entry(file_name("left", offset_ranges), "left", offset_ranges)
 
     def _fetch(self) -> bool:
         """Fetches the files that this machine lacks, only the first time; returns whether there were any."""
@@ -179,8 +181,8 @@ class CheckpointedStore:
                 error,
             )
             return False
-        found = [entry for entry, _ in answers if entry is not None]
-        self._write_copied(Copied(entries=tuple(found)))
+        entries = [entry for entry, _ in answers if entry is not None]
+        self._write_copied(Copied(entries=tuple(entries)))
         got = [size for _, size in answers if size]
         if got:
             seconds = time.monotonic() - began_s
@@ -208,7 +210,7 @@ class CheckpointedStore:
                 temporary.unlink(missing_ok=True)
         match = NAME.fullmatch(name)
         assert match is not None
-        return Entry(name, match[1], covers_from(head)), size
+        return Entry(name, match[1], ranges_from(head)), size
 
     def _read_copied(self) -> Copied:
         path = self._files.folder / COPIED
@@ -281,10 +283,13 @@ def _put(files: Any, path: Path, target: str) -> None:
     files.mv(temporary, target)
 
 
-def _lows(wanted: dict[str, Covers]) -> dict[str, dict[int, int]]:
+def _lows(wanted: dict[str, OffsetRanges]) -> dict[str, dict[int, int]]:
     return {side: {p: low for p, (low, _) in spans.items()} for side, spans in wanted.items()}
 
 
-def _incomplete(wanted: Covers, found: Iterable[Covers]) -> bool:
-    known = list(found)
-    return any(next(gaps([covers[p] for covers in known if p in covers], *span), None) for p, span in wanted.items())
+def _incomplete(wanted: OffsetRanges, ranges: Iterable[OffsetRanges]) -> bool:
+    all_ranges = list(ranges)
+    return any(
+        next(gaps([offset_ranges[p] for offset_ranges in all_ranges if p in offset_ranges], *span), None)
+        for p, span in wanted.items()
+    )

@@ -87,25 +87,25 @@ class JoinBolt:
             return times.over("fetch", self._read(side, partition, start, end))
 
         with times.within("index"):
-            known = self._windows.pop(key, None)
+            cached = self._windows.pop(key, None)
             self._drop_stale(ticket)
-            kept, came_from = restore(spec, ticket, known, store, read)
-            kept.window.compact()
-            _save_slices(kept.window, store)
+            window, came_from = restore(spec, ticket, cached, store, read)
+            window.window.compact()
+            _save_slices(window.window, store)
             store.copy(ticket.listed_ms, ticket.bucket.expiry_ms, *needed(spec, ticket.bucket))
         opened = opened or from_log(spec, ticket, read, self._give_back)
         reader = BatchReader(spec, ticket, opened)
-        provider = WindowProvider(ticket.bucket, kept.window, reader)
-        batch = BatchJoin(ticket, provider, reader, kept.newest, times)
+        provider = WindowProvider(ticket.bucket, window.window, reader)
+        batch = BatchJoin(ticket, provider, reader, window.newest, times)
         batch.summary.restored = came_from
-        batch.summary.deleted, batch.summary.presumed = kept.deleted, kept.presumed
+        batch.summary.deleted, batch.summary.presumed = window.deleted, window.presumed
         yield from batch.rows()
         with times.within("index"):
-            self._save(provider, batch.facts, kept, ticket, store)
-        kept.number = ticket.number
-        kept.right_end = {p: facts.end for p, facts in batch.facts.right.items()}
-        kept.left_end = {p: facts.end for p, facts in batch.facts.left.items()}
-        self._windows[key] = kept
+            self._save(provider, batch.facts, window, ticket, store)
+        window.number = ticket.number
+        window.right_end = {p: facts.end for p, facts in batch.facts.right.items()}
+        window.left_end = {p: facts.end for p, facts in batch.facts.left.items()}
+        self._windows[key] = window
         while len(self._windows) > MOST_WINDOWS:
             self._windows.popitem(last=False)
         done(batch.summary)
@@ -113,21 +113,21 @@ class JoinBolt:
     def _drop_stale(self, ticket: Ticket) -> None:
         """Drops windows that missed the last batch, which had a ticket for each bucket: another worker has them now."""
         self._windows = OrderedDict(
-            (key, kept)
-            for key, kept in self._windows.items()
-            if key[0] == ticket.generation and kept.number >= ticket.number - 1
+            (key, window)
+            for key, window in self._windows.items()
+            if key[0] == ticket.generation and window.number >= ticket.number - 1
         )
 
     def _save(
-        self, provider: WindowProvider, facts: BucketFacts, kept: CachedWindow, ticket: Ticket, store: SliceStore
+        self, provider: WindowProvider, facts: BucketFacts, window: CachedWindow, ticket: Ticket, store: SliceStore
     ) -> None:
         """Saves what later batches need, and drops nothing that a retry of this batch would need."""
         bucket = ticket.bucket
-        if provider.slice not in kept.window.slices:
-            covers = {p: (r.start, facts.right[p].end) for p, r in bucket.right.items() if r.records}
-            if covers:
-                store.save_slice(Slice.nothing(covers, bucket.expiry_ms))
-        _save_slices(kept.window, store)
+        if provider.slice not in window.window.slices:
+            offset_ranges = {p: (r.start, facts.right[p].end) for p, r in bucket.right.items() if r.records}
+            if offset_ranges:
+                store.save_slice(Slice.nothing(offset_ranges, bucket.expiry_ms))
+        _save_slices(window.window, store)
         left_read = {p: (bucket.left[p].start, of.end) for p, of in facts.left.items()}
         if any(start < end for start, end in left_read.values()):
             store.save_marks(Joined(left_read, provider.joined, facts.expiry_ms))
@@ -276,10 +276,10 @@ class WindowProvider(Provider):
         for taken in right:
             yield from self._enter(taken, entering)
         if entering:
-            covers = {p: (self._bucket.right[p].start, facts.end) for p, facts in self._reader.right.items()}
+            offset_ranges = {p: (self._bucket.right[p].start, facts.end) for p, facts in self._reader.right.items()}
             records = pl.concat(entering, rechunk=True)
             hashes = key_hashes(records, apart=self.window.apart)
-            self.slice = Slice.build(records, covers, since_ms=self._bucket.expiry_ms, hashes=hashes)
+            self.slice = Slice.build(records, offset_ranges, since_ms=self._bucket.expiry_ms, hashes=hashes)
             self.window.add(self.slice)
 
     def ask(self, taken: ParsedBatch) -> Iterator[Offer]:

@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
-from joins.window.slices import Covers, Slice, Span
+from joins.window.slices import OffsetRanges, Slice, Span
 from teacup.base.times import EARLIEST_MS
 
 T = TypeVar("T")
@@ -35,7 +35,10 @@ def gaps(spans: Iterable[Span], start: int, end: int) -> Iterator[Span]:
 
 
 def chosen(
-    wanted: Covers, entries: Iterable[T], covers: Callable[[T], Covers], load: Callable[[T], Slice | None]
+    wanted: OffsetRanges,
+    entries: Iterable[T],
+    offset_ranges: Callable[[T], OffsetRanges],
+    load: Callable[[T], Slice | None],
 ) -> list[Slice]:
     """Returns slices that cover as much of the wanted ranges as the entries do, without overlaps and in order.
 
@@ -44,23 +47,23 @@ def chosen(
     load   returns the slice of an entry; None if it is lost, and others have to cover its ranges
     """
     missing = {p: [span] for p, span in wanted.items()}
-    known = [(entry, covers(entry)) for entry in entries]
-    found: list[Slice] = []
+    with_ranges = [(entry, offset_ranges(entry)) for entry in entries]
+    taken: list[Slice] = []
     while True:
         best: int | None = None
         part: dict[int, Span] = {}
-        for at, (_, covered) in enumerate(known):
+        for at, (_, covered) in enumerate(with_ranges):
             longest = {p: _longest(span, missing.get(p, ())) for p, span in covered.items()}
             useful = {p: piece for p, piece in longest.items() if piece is not None}
             if _offsets(useful) > _offsets(part):
                 best, part = at, useful
         if best is None:
-            return sorted(found, key=lambda slice_: sorted(slice_.covers.items()))
-        slice_ = load(known[best][0])
+            return sorted(taken, key=lambda slice_: sorted(slice_.offset_ranges.items()))
+        slice_ = load(with_ranges[best][0])
         if slice_ is None:
-            del known[best]
+            del with_ranges[best]
             continue
-        found.append(slice_.clipped(part))
+        taken.append(slice_.clipped(part))
         for p, span in part.items():
             missing[p] = [gap for start, end in missing[p] for gap in gaps([span], start, end)]
 
@@ -70,10 +73,10 @@ def in_order(slices: Iterable[Slice]) -> list[Slice]:
 
     If there is no such order, it merges them into one, as only neighbours may be merged later.
     """
-    ordered = sorted(slices, key=lambda slice_: sorted(slice_.covers.items()))
+    ordered = sorted(slices, key=lambda slice_: sorted(slice_.offset_ranges.items()))
     reached: dict[int, int] = {}
     for slice_ in ordered:
-        for p, (start, end) in slice_.covers.items():
+        for p, (start, end) in slice_.offset_ranges.items():
             if start < reached.get(p, start):
                 return [Slice.merge(ordered)]
             reached[p] = end
@@ -86,8 +89,8 @@ def _longest(span: Span, missing: Sequence[Span]) -> Span | None:
     return max((piece for piece in pieces if piece[0] < piece[1]), key=lambda piece: piece[1] - piece[0], default=None)
 
 
-def _offsets(covers: Covers) -> int:
-    return sum(end - start for start, end in covers.values())
+def _offsets(offset_ranges: OffsetRanges) -> int:
+    return sum(end - start for start, end in offset_ranges.values())
 
 
 EVERY_MS = 10_000
@@ -100,7 +103,7 @@ class Entry:
 
     name: str
     side: str
-    covers: Covers
+    offset_ranges: OffsetRanges
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,46 +117,46 @@ class Copied:
         """Returns whether it is time to copy again, also if the clock was set back."""
         return not 0 <= now_ms - self.at_ms < EVERY_MS
 
-    def missing(self, side: str, wanted: Covers) -> dict[int, tuple[int, int]]:
+    def missing(self, side: str, wanted: OffsetRanges) -> dict[int, tuple[int, int]]:
         """Returns the parts of these ranges beyond the copies. Gaps between copies are never copied later."""
         ends: dict[int, int] = {}
         for entry in self.entries:
             if entry.side == side:
-                ends |= {p: max(end, ends.get(p, 0)) for p, (_, end) in entry.covers.items()}
+                ends |= {p: max(end, ends.get(p, 0)) for p, (_, end) in entry.offset_ranges.items()}
         beyond = {p: (max(start, ends.get(p, 0)), end) for p, (start, end) in wanted.items()}
         return {p: (start, end) for p, (start, end) in beyond.items() if start < end}
 
     def obsolete(self, below: Mapping[str, Mapping[int, int]]) -> tuple[Entry, ...]:
         """Returns the copies that lie entirely below these offsets, by side and partition."""
-        return tuple(entry for entry in self.entries if is_below(entry.covers, below[entry.side]))
+        return tuple(entry for entry in self.entries if is_below(entry.offset_ranges, below[entry.side]))
 
     def after(self, now_ms: int, added: Iterable[Entry] = (), obsolete: Iterable[Entry] = ()) -> Copied:
         """Returns the copies after adding some and removing obsolete ones."""
         gone = {entry.name for entry in obsolete}
-        known = {entry.name: entry for entry in (*self.entries, *added) if entry.name not in gone}
-        return Copied(now_ms, tuple(known.values()))
+        by_name = {entry.name: entry for entry in (*self.entries, *added) if entry.name not in gone}
+        return Copied(now_ms, tuple(by_name.values()))
 
 
-def is_below(covers: Covers, below: Mapping[int, int]) -> bool:
+def is_below(offset_ranges: OffsetRanges, below: Mapping[int, int]) -> bool:
     """Returns whether all ranges lie below these offsets (0 for a partition without one)."""
-    return all(end <= below.get(p, 0) for p, (_, end) in covers.items())
+    return all(end <= below.get(p, 0) for p, (_, end) in offset_ranges.items())
 
 
 def runs(
-    pieces: Iterable[T], covers: Callable[[T], Covers], size: Callable[[T], int], most: int
+    pieces: Iterable[T], offset_ranges: Callable[[T], OffsetRanges], size: Callable[[T], int], most: int
 ) -> list[tuple[list[T], dict[int, tuple[int, int]]]]:
     """Groups neighbours, with what each group covers: no gaps, no overlaps, and at most this size (or one piece)."""
-    found: list[tuple[list[T], dict[int, tuple[int, int]]]] = []
+    groups: list[tuple[list[T], dict[int, tuple[int, int]]]] = []
     filled = 0
     for piece in pieces:
-        added = covers(piece)
-        together, covered = found[-1] if found else ([], {})
+        added = offset_ranges(piece)
+        together, covered = groups[-1] if groups else ([], {})
         continues = all(covered[p][1] == start for p, (start, _) in added.items() if p in covered)
         if not together or not continues or filled + size(piece) > most:
-            found.append(([piece], dict(added)))
+            groups.append(([piece], dict(added)))
             filled = size(piece)
             continue
         together.append(piece)
         covered |= {p: (covered.get(p, span)[0], span[1]) for p, span in added.items()}
         filled += size(piece)
-    return found
+    return groups

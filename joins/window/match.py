@@ -79,7 +79,7 @@ class Candidates:
         """Returns the left record at this place, with these rows of the slice as its only candidates."""
         whole, here = self.slice, [at]
         part = Slice(
-            rows_at(whole.frame, rows), whole.hashes[rows], whole.ignored_bits, whole.covers, whole.marks[rows]
+            rows_at(whole.frame, rows), whole.hashes[rows], whole.ignored_bits, whole.offset_ranges, whole.marks[rows]
         )
         start, end = np.zeros(1, np.int64), np.full(1, len(rows), np.int64)
         own = None
@@ -219,10 +219,10 @@ def _positions(partitions: npt.NDArray[np.int32], offsets: I64) -> I64:
 
 def _rows_of(own: I64, slice_: Slice, start: I64, end: I64, time: I64) -> I64:
     """Returns which row of its group [start, end) each record is itself, by position and time; `NONE`: none."""
-    known = _positions(slice_.partitions, slice_.offsets)
+    positions_of_slice = _positions(slice_.partitions, slice_.offsets)
     end = lower_bound(slice_.times, start, end, time + 1)
-    row = lower_bound(known, lower_bound(slice_.times, start, end, time), end, own)
-    return np.where((row < end) & (known[np.minimum(row, len(known) - 1)] == own), row, NONE)
+    row = lower_bound(positions_of_slice, lower_bound(slice_.times, start, end, time), end, own)
+    return np.where((row < end) & (positions_of_slice[np.minimum(row, len(positions_of_slice) - 1)] == own), row, NONE)
 
 
 def pick(
@@ -282,8 +282,8 @@ def _that_meet(search: Search, candidates: Candidates, probe: Probe) -> I64:
     for at in hits[~same].tolist():
         group = np.arange(candidates.start[at], candidates.end[at])
         own = group[probe.meets(slice_, np.full(len(group), candidates.left[at]), group)]
-        found = search(candidates.among(own, at))[0] if len(own) else NONE
-        picked[at] = own[found] if found != NONE else NONE
+        met = search(candidates.among(own, at))[0] if len(own) else NONE
+        picked[at] = own[met] if met != NONE else NONE
     return picked
 
 
@@ -293,9 +293,9 @@ def _beats(
     """Returns where the record (slices[number], row) comes before its rival in the policy's order."""
 
     def ranks(s: Slice, rows: I64, time: I64) -> tuple[I64, I64, I64, I64]:
-        found = s.times[rows]
-        distance = np.abs(found - time) if policy is Policy.NEAREST else np.zeros(len(rows), np.int64)
-        return distance, found, s.partitions[rows].astype(np.int64), s.offsets[rows]
+        times = s.times[rows]
+        distance = np.abs(times - time) if policy is Policy.NEAREST else np.zeros(len(rows), np.int64)
+        return distance, times, s.partitions[rows].astype(np.int64), s.offsets[rows]
 
     mine = ranks(slices[number], row, time)
     theirs = tuple(np.empty(len(row), np.int64) for _ in mine)

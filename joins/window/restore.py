@@ -31,7 +31,7 @@ from joins.rows.buckets import buckets_of
 from joins.rows.frames import I64, RECORD
 from joins.spec import JoinSpec
 from joins.window.covering import gaps, in_order
-from joins.window.slices import SLICE_BYTES, Covers, Slice, Span, key_hashes
+from joins.window.slices import SLICE_BYTES, OffsetRanges, Slice, Span, key_hashes
 from joins.window.window import Window
 from teacup.base.times import EARLIEST_MS, LATEST_MS
 from teacup.kafka.errors import OffsetOutOfRange
@@ -46,7 +46,7 @@ class Joined:
     expiry_ms  right records below it match no left record beyond these ranges
     """
 
-    left: Covers
+    left: OffsetRanges
     right: Mapping[int, I64]
     expiry_ms: int = EARLIEST_MS
 
@@ -54,7 +54,7 @@ class Joined:
 class SliceStore(Protocol):
     """Keeps a bucket's slices and marks between tasks. A cache: entries may be lost, but are never wrong."""
 
-    def slices(self, wanted: Covers, since_ms: int = LATEST_MS) -> list[Slice]:
+    def slices(self, wanted: OffsetRanges, since_ms: int = LATEST_MS) -> list[Slice]:
         """Returns slices without overlaps that together cover as much of these ranges as is stored.
 
         since_ms   they still hold all of their records with at least this time
@@ -63,7 +63,7 @@ class SliceStore(Protocol):
     def save_slice(self, slice_: Slice) -> Slice:
         """Saves a slice, and returns it as it is in the store, with the same marks."""
 
-    def marks(self, wanted: Covers) -> list[Joined]:
+    def marks(self, wanted: OffsetRanges) -> list[Joined]:
         """Returns the marks of left ranges that end within these, and reach into at least one of them."""
 
     def save_marks(self, joined: Joined) -> None:
@@ -76,7 +76,7 @@ class SliceStore(Protocol):
     def facts(self, ticket: Ticket) -> BucketFacts | None:
         """Returns what `save_facts` saved; None if it is lost."""
 
-    def copy(self, now_ms: int, expiry_ms: int, left: Covers, right: Covers) -> None:
+    def copy(self, now_ms: int, expiry_ms: int, left: OffsetRanges, right: OffsetRanges) -> None:
         """Copies what is stored of these ranges, which committed batches have read, to where other machines find it.
 
         Does nothing without such a place, or if it is not time yet. Copies of other offsets are not needed, nor are
@@ -105,22 +105,22 @@ class CachedWindow:
 
 
 def restore(
-    spec: JoinSpec, ticket: Ticket, kept: CachedWindow | None, store: SliceStore, read: Read
+    spec: JoinSpec, ticket: Ticket, window: CachedWindow | None, store: SliceStore, read: Read
 ) -> tuple[CachedWindow, str]:
     """Returns the window as it was before a batch, and where it came from: memory, files or log.
 
     A window in memory that this batch, or a later one, has already changed is not used for a retry.
     """
     bucket = ticket.bucket
-    if kept is None or kept.number >= ticket.number:
-        kept = CachedWindow(Window.of(spec, bucket.expiry_ms))
-    restoring = _Restoring(spec, bucket, kept, store, _Again(spec, ticket, read))
+    if window is None or window.number >= ticket.number:
+        window = CachedWindow(Window.of(spec, bucket.expiry_ms))
+    restoring = _Restoring(spec, bucket, window, store, _Again(spec, ticket, read))
     restoring.add_right()
     restoring.set_marks()
-    kept.window.expire(bucket.expiry_ms)
-    kept.right_end = {p: r.start for p, r in bucket.right.items()}
-    kept.left_end = {p: r.start for p, r in bucket.left.items()}
-    return kept, restoring.came_from
+    window.window.expire(bucket.expiry_ms)
+    window.right_end = {p: r.start for p, r in bucket.right.items()}
+    window.left_end = {p: r.start for p, r in bucket.left.items()}
+    return window, restoring.came_from
 
 
 @dataclass(slots=True)
@@ -136,8 +136,8 @@ class _Restoring:
 
     def add_right(self) -> None:
         """Adds right records, from files and, where there are none, from the log."""
-        right, known = self.bucket.right, self.kept.right_end
-        lows = {p: max(low_end(r.bounds, self.bucket.expiry_ms), known.get(p, 0)) for p, r in right.items()}
+        right, right_end = self.bucket.right, self.kept.right_end
+        lows = {p: max(low_end(r.bounds, self.bucket.expiry_ms), right_end.get(p, 0)) for p, r in right.items()}
         wanted = {p: (low, right[p].start) for p, low in lows.items() if low < right[p].start}
         if wanted:
             self.came_from = "files"
@@ -152,37 +152,37 @@ class _Restoring:
             p: (max(low_end(partition_range.bounds, left_from), self.kept.left_end.get(p, 0)), partition_range.start)
             for p, partition_range in bucket.left.items()
         }
-        known = self.store.marks(spans) if any(low < end for low, end in spans.values()) else []
-        for joined in known:
+        marks = self.store.marks(spans) if any(low < end for low, end in spans.values()) else []
+        for joined in marks:
             for partition, offsets in joined.right.items():
                 for slice_ in window.slices:
                     slice_.mark(partition, offsets)
         lost = [
             (p, *gap)
             for p, span in spans.items()
-            for gap in gaps([joined.left[p] for joined in known if p in joined.left], *span)
+            for gap in gaps([joined.left[p] for joined in marks if p in joined.left], *span)
             if below_within(bucket.left[p].bounds, *gap) > UNKNOWN
         ]
         if lost and len(window):
             self.came_from = "log"
-            self._mark_again(lost, _chosen_from(lost, known, right_from))
+            self._mark_again(lost, _chosen_from(lost, marks, right_from))
         self.kept.deleted, self.kept.presumed = self.again.deleted, self._presume_joined()
         if lost:
             self.store.save_marks(Joined(spans, window.marked(), bucket.expiry_ms))
 
     def _right(
-        self, wanted: Covers, since_ms: int, read: Callable[[str, int, int, int], Iterator[Slice]]
+        self, wanted: OffsetRanges, since_ms: int, read: Callable[[str, int, int, int], Iterator[Slice]]
     ) -> list[Slice]:
         """Returns slices of these ranges from the store. What it lacks is read from the log, and saved there.
 
         Saved, as it may not fit into memory.
         """
-        found = self.store.slices(wanted, since_ms)
+        slices = self.store.slices(wanted, since_ms)
         for p, span in wanted.items():
-            for gap in gaps([slice_.covers[p] for slice_ in found if p in slice_.covers], *span):
+            for gap in gaps([slice_.offset_ranges[p] for slice_ in slices if p in slice_.offset_ranges], *span):
                 self.came_from = "log"
-                found += map(self.store.save_slice, read("right", p, *gap))
-        return found
+                slices += map(self.store.save_slice, read("right", p, *gap))
+        return slices
 
     def _mark_again(self, lost: list[tuple[int, int, int]], right_from_ms: int) -> None:
         """Joins lost left ranges again with the right records that they chose from; some have expired since."""
@@ -196,7 +196,7 @@ class _Restoring:
                 for expiry_ms in np.unique(expiries).tolist():
                     older.mark_again(left.frame.filter(pl.Series(expiries == expiry_ms)), expiry_ms)
         for slice_ in older.slices:
-            for p in slice_.covers:
+            for p in slice_.offset_ranges:
                 joined = slice_.offsets[slice_.marks & (slice_.partitions == p)]
                 for live in self.kept.window.slices:
                     live.mark(p, joined)
@@ -221,10 +221,10 @@ class _Restoring:
         return presumed
 
 
-def _chosen_from(lost: list[tuple[int, int, int]], known: list[Joined], right_from_ms: int) -> int:
+def _chosen_from(lost: list[tuple[int, int, int]], marks: list[Joined], right_from_ms: int) -> int:
     """Returns the time from which lost left ranges chose right records; some lie beyond those with known marks."""
     before = (
-        joined for joined in known if all(p in joined.left and joined.left[p][1] <= start for p, start, _ in lost)
+        joined for joined in marks if all(p in joined.left and joined.left[p][1] <= start for p, start, _ in lost)
     )
     return max((joined.expiry_ms for joined in before), default=right_from_ms)
 
@@ -241,12 +241,12 @@ class _Again:
     def read(self, side: str, partition: int, start: int, end: int) -> Iterator[Slice]:
         """Yields the range in slices of bounded bytes, one after the other."""
         topic, partition_range = self.spec.side(side), self.ticket.bucket.side(side)[partition]
-        known = dict(partition_range.schemas)
+        schemas = dict(partition_range.schemas)
         frames: list[pl.DataFrame] = []
         size = 0
         with closing(self.fetch(side, partition, start, end)) as batches:
             for records in batches:
-                batch = as_first_read(records, known, f"{topic.topic}[{partition}]")
+                batch = as_first_read(records, schemas, f"{topic.topic}[{partition}]")
                 taken = parse(side, topic, batch, LATEST_MS // 2, self.ticket.skew_ms, UNKNOWN).records
                 below = turned_away_from(partition_range.bounds, taken["offset"].to_numpy())
                 mine = taken.filter(taken["key"].is_not_null() & pl.Series(taken["time"].to_numpy() < below))
@@ -261,20 +261,20 @@ class _Again:
         if start < end:
             yield self._slice(frames or [pl.DataFrame(schema=RECORD)], {partition: (start, end)})
 
-    def _slice(self, frames: list[pl.DataFrame], covers: dict[int, Span]) -> Slice:
+    def _slice(self, frames: list[pl.DataFrame], offset_ranges: dict[int, Span]) -> Slice:
         records = pl.concat(frames)
-        return Slice.build(records, covers, hashes=key_hashes(records, apart=self.spec.is_direct))
+        return Slice.build(records, offset_ranges, hashes=key_hashes(records, apart=self.spec.is_direct))
 
     def what_is_left(self, side: str, partition: int, start: int, end: int) -> Iterator[Slice]:
         """Yields the same without what retention has deleted, which it notes in `deleted`."""
         while start < end:
             try:
                 for slice_ in self.read(side, partition, start, end):
-                    start = slice_.covers[partition][1]
+                    start = slice_.offset_ranges[partition][1]
                     yield slice_
             except OffsetOutOfRange as error:
                 if error.offset >= error.start:
                     raise  # the log was truncated
-                found = min(error.start, end)
-                self.deleted.append((side, partition, start, found))
-                start = found
+                first_left = min(error.start, end)
+                self.deleted.append((side, partition, start, first_left))
+                start = first_left

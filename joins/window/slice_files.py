@@ -41,7 +41,7 @@ from joins.batch.ticket import Ticket
 from joins.read.facts_files import FactsFolder
 from joins.window.covering import Entry, chosen, is_below
 from joins.window.restore import Joined
-from joins.window.slices import HASH_VERSION, Covers, Slice, Span
+from joins.window.slices import HASH_VERSION, OffsetRanges, Slice, Span
 from teacup.base.disks import with_disk
 from teacup.base.logs import sparse
 from teacup.base.now import wall_ms
@@ -82,37 +82,37 @@ class FileStore:
     def __init__(self, folder: Path) -> None:
         self.folder, self.bucket = folder, f"{folder.parent.name}/{folder.name}"
 
-    def slices(self, wanted: Covers, since_ms: int = LATEST_MS) -> list[Slice]:
+    def slices(self, wanted: OffsetRanges, since_ms: int = LATEST_MS) -> list[Slice]:
         def load(entry: Entry) -> Slice | None:
             slice_: Slice | None = self._load(entry.name, _slice_from)
             return None if slice_ is None or slice_.since_ms > since_ms else slice_
 
-        return chosen(wanted, self.entries("right"), lambda entry: entry.covers, load)
+        return chosen(wanted, self.entries("right"), lambda entry: entry.offset_ranges, load)
 
     def save_slice(self, slice_: Slice) -> Slice:
         frame = slice_.frame.hstack([pl.Series("hash", slice_.hashes)])
-        name = file_name("right", slice_.covers)
-        about = {
+        name = file_name("right", slice_.offset_ranges)
+        head = {
             "ignored_bits": slice_.ignored_bits,
             "since_ms": slice_.since_ms,
-            "covers": _listed_covers(slice_.covers),
+            "covers": _listed_ranges(slice_.offset_ranges),
         }
-        if not self._save(name, frame, about):
+        if not self._save(name, frame, head):
             return slice_
         if _is_small(frame):  # keeping it in memory costs less than mapping the file
             return replace(slice_, in_file=True)
         filed = self._load(name, _slice_from)
         return slice_ if filed is None else replace(filed, marks=slice_.marks)
 
-    def marks(self, wanted: Covers) -> list[Joined]:
-        found = []
+    def marks(self, wanted: OffsetRanges) -> list[Joined]:
+        marks = []
         for entry in self.entries("left"):
-            within = all(end <= wanted[p][1] for p, (_, end) in entry.covers.items() if p in wanted)
-            if within and any(wanted[p][0] < end for p, (_, end) in entry.covers.items() if p in wanted):
+            within = all(end <= wanted[p][1] for p, (_, end) in entry.offset_ranges.items() if p in wanted)
+            if within and any(wanted[p][0] < end for p, (_, end) in entry.offset_ranges.items() if p in wanted):
                 joined = self._load(entry.name, _joined_from)
                 if joined is not None:
-                    found.append(joined)
-        return found
+                    marks.append(joined)
+        return marks
 
     def save_marks(self, joined: Joined) -> None:
         lengths = [len(offsets) for offsets in joined.right.values()]
@@ -120,8 +120,8 @@ class FileStore:
         frame = pl.DataFrame(
             {"partition": partitions, "offset": np.concatenate([np.zeros(0, np.int64), *joined.right.values()])}
         )
-        about = {"expiry_ms": joined.expiry_ms, "covers": _listed_covers(joined.left)}
-        self._save(file_name("left", joined.left), frame, about)
+        head = {"expiry_ms": joined.expiry_ms, "covers": _listed_ranges(joined.left)}
+        self._save(file_name("left", joined.left), frame, head)
 
     def save_facts(self, ticket: Ticket, facts: BucketFacts) -> None:
         FactsFolder(self.folder).save(ticket.number, ticket.digest, facts)
@@ -129,14 +129,16 @@ class FileStore:
     def facts(self, ticket: Ticket) -> BucketFacts | None:
         return FactsFolder(self.folder).load(ticket.number, ticket.digest)
 
-    def copy(self, now_ms: int, expiry_ms: int, left: Covers, right: Covers) -> None:
+    def copy(self, now_ms: int, expiry_ms: int, left: OffsetRanges, right: OffsetRanges) -> None:
         """Does nothing: copies are made by `joins.window.backup`."""
 
     def forget(self, left_below: Mapping[int, int], right_below: Mapping[int, int]) -> None:
         """Removes what lies below these offsets, files without a head, and unfinished files."""
         below, names = {"left": left_below, "right": right_below}, _listed(self.folder)
         obsolete = [
-            entry.name for entry in self._entries(names, "left", "right") if is_below(entry.covers, below[entry.side])
+            entry.name
+            for entry in self._entries(names, "left", "right")
+            if is_below(entry.offset_ranges, below[entry.side])
         ]
         for name in (*obsolete, *self._left_unfinished(names)):
             path = self.folder / name
@@ -154,8 +156,10 @@ class FileStore:
         for name in names:
             match = NAME.fullmatch(name)
             if match and match[1] in sides and SUFFIXES[match[1]] == match[5]:
-                covers = {int(match[2]): (int(match[3]), int(match[4]))} if match[2] else _covers_of(self.folder / name)
-                yield Entry(name, match[1], covers)
+                offset_ranges = (
+                    {int(match[2]): (int(match[3]), int(match[4]))} if match[2] else _ranges_of(self.folder / name)
+                )
+                yield Entry(name, match[1], offset_ranges)
 
     def _left_unfinished(self, names: Iterable[str]) -> Iterator[str]:
         since_s = wall_ms() / 1_000 - UNFINISHED_S
@@ -164,9 +168,9 @@ class FileStore:
                 if (self.folder / name).stat().st_mtime < since_s:
                     yield name
 
-    def _save(self, name: str, frame: pl.DataFrame, about: Mapping[str, Any]) -> bool:
+    def _save(self, name: str, frame: pl.DataFrame, own_head: Mapping[str, Any]) -> bool:
         """Writes a file; returns whether that was possible."""
-        head = {"format": FORMAT, "hash": HASH_VERSION, "bucket": self.bucket, "name": name, **about}
+        head = {"format": FORMAT, "hash": HASH_VERSION, "bucket": self.bucket, "name": name, **own_head}
         temporary = self.folder / f".{name}.{uuid.uuid4().hex}"
         try:
             with self._created(temporary) as file:
@@ -229,8 +233,8 @@ def _write(file: BinaryIO, head: Mapping[str, Any], frame: pl.DataFrame) -> None
 
 
 def _head_line(head: Mapping[str, Any], content: memoryview, room: int) -> bytes:
-    about = {**head, "length": len(content)}
-    line = json.dumps({"crc": _checksum(about, content), **about})
+    whole_head = {**head, "length": len(content)}
+    line = json.dumps({"crc": _checksum(whole_head, content), **whole_head})
     return line.ljust(room - 1).encode() + b"\n"
 
 
@@ -291,36 +295,36 @@ def _checksum(head: Mapping[str, Any], content: Any) -> int:
 def _slice_from(head: Mapping[str, Any], frame: pl.DataFrame) -> Slice:
     hashes = frame["hash"].to_numpy()
     marks = np.zeros(len(frame), np.bool_)
-    frame, covers = frame.drop("hash"), covers_from(head)
-    return Slice(frame, hashes, head["ignored_bits"], covers, marks, in_file=True, since_ms=head["since_ms"])
+    frame, offset_ranges = frame.drop("hash"), ranges_from(head)
+    return Slice(frame, hashes, head["ignored_bits"], offset_ranges, marks, in_file=True, since_ms=head["since_ms"])
 
 
 def _joined_from(head: Mapping[str, Any], frame: pl.DataFrame) -> Joined:
     partitions = frame["partition"].unique().to_list()
     right = {p: frame.filter(pl.col("partition") == p)["offset"].to_numpy() for p in partitions}
-    return Joined(covers_from(head), right, head["expiry_ms"])
+    return Joined(ranges_from(head), right, head["expiry_ms"])
 
 
-def file_name(side: str, covers: Covers) -> str:
+def file_name(side: str, offset_ranges: OffsetRanges) -> str:
     """Returns the name of the file about these ranges of `left` or `right`."""
-    ranges = _listed_covers(covers)
+    ranges = _listed_ranges(offset_ranges)
     named = "-".join(map(str, ranges[0])) if len(ranges) == 1 else digest_of({"covers": ranges})
     return f"{side}-{named}.{SUFFIXES[side]}"
 
 
-def _listed_covers(covers: Covers) -> list[list[int]]:
-    return [[p, *span] for p, span in sorted(covers.items())]
+def _listed_ranges(offset_ranges: OffsetRanges) -> list[list[int]]:
+    return [[p, *span] for p, span in sorted(offset_ranges.items())]
 
 
-def covers_from(head: Mapping[str, Any]) -> dict[int, Span]:
+def ranges_from(head: Mapping[str, Any]) -> dict[int, Span]:
     """Returns what a file covers, by its head."""
     return {p: (start, end) for p, start, end in head["covers"]}
 
 
-def _covers_of(path: Path) -> Mapping[int, Span]:
+def _ranges_of(path: Path) -> Mapping[int, Span]:
     """Returns the same from the file; nothing if it has no head."""
     try:
-        return _covers_in(path)
+        return _ranges_in(path)
     except FileNotFoundError:
         return {}
     except (OSError, ValueError, TypeError, KeyError) as error:
@@ -329,7 +333,7 @@ def _covers_of(path: Path) -> Mapping[int, Span]:
 
 
 @lru_cache(REMEMBERED)
-def _covers_in(path: Path) -> Mapping[int, Span]:
+def _ranges_in(path: Path) -> Mapping[int, Span]:
     """Reads them once, as the name is a digest of them, and every batch looks at all files of its bucket."""
     with path.open("rb") as file:
-        return covers_from(json.loads(file.readline(HEAD_BYTES)))
+        return ranges_from(json.loads(file.readline(HEAD_BYTES)))

@@ -24,7 +24,7 @@ from teacup.base.times import EARLIEST_MS
 U64 = npt.NDArray[np.uint64]
 Span = tuple[int, int]
 """Offsets [start, end)."""
-Covers = Mapping[int, Span]
+OffsetRanges = Mapping[int, Span]
 """By partition."""
 
 SLICE_BYTES = 64 << 20
@@ -75,7 +75,7 @@ class Slice:
     frame         the records (`frames.RECORD`)
     hashes        the hash of each record's key
     ignored_bits  how many trailing bits of the hash do not distinguish groups
-    covers        the offsets [start, end) of each partition that the slice covers; it holds the records in them that
+    offset_ranges the offsets [start, end) of each partition that the slice covers; it holds the records in them that
                   had not expired when it was built
     in_file       it is in a file; unless it is small, its memory is that file, mapped, and shared by all who read it
     since_ms      records below it may be missing, as they had expired
@@ -84,7 +84,7 @@ class Slice:
     frame: pl.DataFrame
     hashes: U64
     ignored_bits: int
-    covers: dict[int, Span]
+    offset_ranges: dict[int, Span]
     marks: Bools
     in_file: bool = False
     since_ms: int = EARLIEST_MS
@@ -93,7 +93,7 @@ class Slice:
     def build(
         cls,
         records: pl.DataFrame,
-        covers: dict[int, Span],
+        offset_ranges: dict[int, Span],
         marks: Bools | None = None,
         since_ms: int = EARLIEST_MS,
         hashes: U64 | None = None,
@@ -108,26 +108,26 @@ class Slice:
             by_time = np.lexsort((offsets, partitions, times))
             records, marks, hashes = rows_at(records, by_time), marks[by_time], hashes[by_time]
         order, ignored_bits = grouped_order(hashes)
-        return cls(rows_at(records, order), hashes[order], ignored_bits, covers, marks[order], since_ms=since_ms)
+        return cls(rows_at(records, order), hashes[order], ignored_bits, offset_ranges, marks[order], since_ms=since_ms)
 
     @classmethod
-    def nothing(cls, covers: Covers, since_ms: int) -> Slice:
+    def nothing(cls, offset_ranges: OffsetRanges, since_ms: int) -> Slice:
         """Returns a slice that covers ranges without live records."""
-        return cls.build(pl.DataFrame(schema=RECORD), dict(covers), since_ms=since_ms)
+        return cls.build(pl.DataFrame(schema=RECORD), dict(offset_ranges), since_ms=since_ms)
 
     @classmethod
     def merge(cls, slices: Sequence[Slice]) -> Slice:
         """Merges several neighbours into one slice, marks included."""
-        covers: dict[int, tuple[int, int]] = {}
+        offset_ranges: dict[int, tuple[int, int]] = {}
         for slice_ in slices:
-            for p, (start, end) in slice_.covers.items():
-                known = covers.get(p, (start, end))
-                covers[p] = (min(known[0], start), max(known[1], end))
+            for p, (start, end) in slice_.offset_ranges.items():
+                span = offset_ranges.get(p, (start, end))
+                offset_ranges[p] = (min(span[0], start), max(span[1], end))
         # An empty slice may lack the column of the records' own keys.
         frames = [slice_.frame for slice_ in slices if len(slice_)] or [slices[0].frame]
         frame = pl.concat(frames, rechunk=True)
         marks, hashes = (np.concatenate(column) for column in zip(*((s.marks, s.hashes) for s in slices), strict=True))
-        return cls.build(frame, covers, marks, max(slice_.since_ms for slice_ in slices), hashes)
+        return cls.build(frame, offset_ranges, marks, max(slice_.since_ms for slice_ in slices), hashes)
 
     def __len__(self) -> int:
         return len(self.frame)
@@ -175,8 +175,8 @@ class Slice:
         wanted = sorted_hashes >> np.uint64(self.ignored_bits)
         at = np.searchsorted(groups, wanted)
         at[at == len(groups)] = 0
-        found = groups[at] == wanted
-        return np.where(found, starts[at], 0), np.where(found, starts[at + 1], 0)
+        is_key = groups[at] == wanted
+        return np.where(is_key, starts[at], 0), np.where(is_key, starts[at + 1], 0)
 
     @cached_property
     def _row_by_position(self) -> tuple[npt.NDArray[np.int32], I64, I64]:
@@ -185,12 +185,12 @@ class Slice:
 
     def mark(self, partition: int, offsets: I64) -> None:
         """Sets the marks of the records at these offsets; ignores offsets that the slice does not hold."""
-        partitions, known, order = self._row_by_position
+        partitions, positions, order = self._row_by_position
         start, end = np.searchsorted(partitions, [partition, partition + 1])
-        at = np.searchsorted(known[start:end], offsets)
+        at = np.searchsorted(positions[start:end], offsets)
         inside = at < end - start
         at, offsets = at[inside] + start, offsets[inside]
-        self.marks[order[at[known[at] == offsets]]] = True
+        self.marks[order[at[positions[at] == offsets]]] = True
 
     def live(self, expired_ms: int) -> int:
         """Returns how many of its records have this time or a later one."""
@@ -215,18 +215,18 @@ class Slice:
         keep = self.times >= time_ms
         return replace(self._filtered(keep), since_ms=max(time_ms, self.since_ms))
 
-    def clipped(self, covers: Covers) -> Slice:
+    def clipped(self, offset_ranges: OffsetRanges) -> Slice:
         """Returns the slice without the records outside these ranges, which lie within its own."""
-        if covers == {p: span for p, span in self.covers.items() if span[0] < span[1]}:
+        if offset_ranges == {p: span for p, span in self.offset_ranges.items() if span[0] < span[1]}:
             return self
         keep = np.zeros(len(self), np.bool_)
-        for p, (start, end) in covers.items():
+        for p, (start, end) in offset_ranges.items():
             keep |= (self.partitions == p) & (self.offsets >= start) & (self.offsets < end)
-        return replace(self._filtered(keep), covers=dict(covers))
+        return replace(self._filtered(keep), offset_ranges=dict(offset_ranges))
 
     def _filtered(self, keep: Bools) -> Slice:
         frame, hashes = rows_where(self.frame, keep), self.hashes[keep]
-        return Slice(frame, hashes, self.ignored_bits, self.covers, self.marks[keep], since_ms=self.since_ms)
+        return Slice(frame, hashes, self.ignored_bits, self.offset_ranges, self.marks[keep], since_ms=self.since_ms)
 
     def check(self) -> None:
         """Raises AssertionError if the invariants do not hold (for tests)."""
@@ -241,7 +241,7 @@ class Slice:
             )
         )
         assert rows == sorted(rows)
-        known = (key_hashes(self.frame, apart=apart) for apart in (False, True))
-        assert any((self.hashes == hashes).all() for hashes in known)
+        both_hashes = (key_hashes(self.frame, apart=apart) for apart in (False, True))
+        assert any((self.hashes == hashes).all() for hashes in both_hashes)
         for p, offset in zip(self.partitions.tolist(), self.offsets.tolist(), strict=True):
-            assert self.covers[p][0] <= offset < self.covers[p][1]
+            assert self.offset_ranges[p][0] <= offset < self.offset_ranges[p][1]

@@ -215,17 +215,19 @@ class Window:
 
 def _in_order_of_time(slices: list[Slice], from_ms: int, below_ms: int) -> Picks:
     """Returns the unmarked records of these times, as the right side of pairs."""
-    found = [
+    chosen = [
         np.flatnonzero((slice_.times >= from_ms) & (slice_.times < below_ms) & ~slice_.marks)
         if slice_.span[0] < below_ms
         else np.zeros(0, np.int64)
         for slice_ in slices
     ]
-    rows = np.concatenate([np.zeros(0, np.int64), *found])
-    slice_of = np.repeat(np.arange(len(slices)), [len(at) for at in found])
+    rows = np.concatenate([np.zeros(0, np.int64), *chosen])
+    slice_of = np.repeat(np.arange(len(slices)), [len(at) for at in chosen])
 
     def of(columns: Sequence[I64 | npt.NDArray[np.int32]]) -> I64:
-        return np.concatenate([np.zeros(0, np.int64), *(column[at] for column, at in zip(columns, found, strict=True))])
+        return np.concatenate(
+            [np.zeros(0, np.int64), *(column[at] for column, at in zip(columns, chosen, strict=True))]
+        )
 
     times = of([slice_.times for slice_ in slices])
     partitions, offsets = of([slice_.partitions for slice_ in slices]), of([slice_.offsets for slice_ in slices])

@@ -57,8 +57,8 @@ def _temporary(env: Mapping[str, str]) -> Iterator[Path]:
     folder = Path(env["TMPDIR"]) / f"teacup-cache-{os.getuid()}"
     try:
         folder.mkdir(mode=0o700, exist_ok=True)
-        found = folder.lstat()
+        stat = folder.lstat()
     except OSError:
         return
-    if found.st_uid == os.getuid() and not found.st_mode & 0o022 and folder.is_dir() and not folder.is_symlink():
+    if stat.st_uid == os.getuid() and not stat.st_mode & 0o022 and folder.is_dir() and not folder.is_symlink():
         yield folder

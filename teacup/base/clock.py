@@ -63,10 +63,12 @@ class WallClock:
         self._ahead_ms = STEADY_MS if ahead_ms is None else ahead_ms
         self._offset_ms, self._monotonic_ms = anchor[0] - anchor[1], anchor[1]
         self._furthest_ms = self._offset_ms  # the furthest trusted offset
-        self._jumped: tuple[int, int] | None = None  # offset and monotonic time of the first look that agrees with now
+        self._jumped: tuple[int, int] | None = (
+            None  # offset and monotonic time of the first reading that agrees with now
+        )
 
-    def look(self, wall_ms: int, monotonic_ms: int) -> ClockReading:
-        """Looks whether the clock agrees. Raises `ValueError` if the monotonic clock goes back."""
+    def read(self, wall_ms: int, monotonic_ms: int) -> ClockReading:
+        """Returns the time and how far to trust it. Raises `ValueError` if the monotonic clock goes back."""
         if monotonic_ms < self._monotonic_ms:
             raise ValueError(f"monotonic_ms: {monotonic_ms} is below {self._monotonic_ms}; it never goes back")
         self._monotonic_ms = monotonic_ms

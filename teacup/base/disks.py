@@ -52,9 +52,9 @@ def existing(folder: Path) -> Path:
 
 def disk_of(folder: Path) -> Disk:
     """Returns the disk that a folder is on, or will be. Raises `OSError`."""
-    found = os.statvfs(existing(folder))
-    read_only = bool(found.f_flag & os.ST_RDONLY)
-    return Disk(shutil.disk_usage(existing(folder)).free, read_only, bool(found.f_files) and not found.f_favail)
+    stats = os.statvfs(existing(folder))
+    read_only = bool(stats.f_flag & os.ST_RDONLY)
+    return Disk(shutil.disk_usage(existing(folder)).free, read_only, bool(stats.f_files) and not stats.f_favail)
 
 
 def room_for(folder: Path) -> str:

@@ -48,12 +48,12 @@ class ExitCode(IntEnum):
 _DELAYS = (ExitCode.UNKNOWN, ExitCode.LOCKED, ExitCode.DEADLINE)
 OF_COLLECTOR = (ExitCode.DONE, ExitCode.BAD_JOB_FILE, ExitCode.UNREACHABLE, *_DELAYS, ExitCode.ACCESS)
 """The codes of `teacup delay collect`."""
-_LOOKS = (ExitCode.NOT_RUNNING, ExitCode.BEHIND)
-OF_JOBS = tuple(code for code in ExitCode if code not in (*_DELAYS, *_LOOKS, ExitCode.DIFFERS, ExitCode.NOT_FOUND))
+_POLLS = (ExitCode.NOT_RUNNING, ExitCode.BEHIND)
+OF_JOBS = tuple(code for code in ExitCode if code not in (*_DELAYS, *_POLLS, ExitCode.DIFFERS, ExitCode.NOT_FOUND))
 """The codes of the commands that are given a job file."""
 OF_STATUS = (
     *(ExitCode.DONE, ExitCode.BAD_JOB_FILE, ExitCode.UNREACHABLE, ExitCode.CHECKPOINT, ExitCode.ACCESS),
-    *_LOOKS,
+    *_POLLS,
 )
 """The codes of `teacup status`."""
 OF_AUDIT = (*OF_JOBS, ExitCode.DIFFERS, ExitCode.NOT_FOUND)

@@ -116,10 +116,10 @@ _TEXT = "%(asctime)s %(levelname)s %(message)s"
 def object_in(message: str) -> dict[str, Any] | None:
     """Returns the object in a message, such as a line of a process that Spark has started; None if it is text."""
     try:
-        found = json.loads(message) if message.startswith("{") else None
+        parsed = json.loads(message) if message.startswith("{") else None
     except ValueError:
         return None
-    return found if isinstance(found, dict) else None
+    return parsed if isinstance(parsed, dict) else None
 
 
 def formatter(*, as_json: bool, width: Callable[[], int] | None = None) -> logging.Formatter:
@@ -183,7 +183,7 @@ class Sparse(logging.Filter):
 
 def shape(message: str) -> str:
     """Returns what lines that count as the same have in common."""
-    return _ADDRESS_OR_NUMBER.sub(lambda found: found[1] or "#", _BRACKETS.sub("[]", message))
+    return _ADDRESS_OR_NUMBER.sub(lambda match: match[1] or "#", _BRACKETS.sub("[]", message))
 
 
 def sparse(name: str) -> logging.Logger:

@@ -51,8 +51,8 @@ class ScratchFolder:
 
 def _remove_unless_used(folder: Path) -> None:
     with suppress(OSError):  # it is gone, another user's, or locked
-        found = folder.stat()
-        if found.st_uid != os.getuid() or wall_ms() / 1000 - found.st_mtime < YOUNG_S:
+        stat = folder.stat()
+        if stat.st_uid != os.getuid() or wall_ms() / 1000 - stat.st_mtime < YOUNG_S:
             return
         lock = os.open(folder, os.O_RDONLY)
         try:

@@ -73,8 +73,8 @@ class StageTimes:
 
 def longest(times: Iterable[Mapping[str, float]]) -> dict[str, float]:
     """Returns the longest of several times for each stage."""
-    found: dict[str, float] = {}
+    most: dict[str, float] = {}
     for seconds in times:
         for stage, took in seconds.items():
-            found[stage] = max(took, found.get(stage, 0.0))
-    return found
+            most[stage] = max(took, most.get(stage, 0.0))
+    return most

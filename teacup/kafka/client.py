@@ -197,11 +197,11 @@ def learn(client: _KnowsLeaders, topic: str, timeout_s: float) -> KafkaError | N
     half a second for the first call of a transactional producer.
     """
     try:
-        about = client.list_topics(topic, timeout_s).topics.get(topic)
+        metadata = client.list_topics(topic, timeout_s).topics.get(topic)
     except KafkaException as failed:
         log.debug("the leaders of %s are not known yet: %s", topic, said(failed.args[0]))
         return None
-    error: KafkaError | None = None if about is None else about.error
+    error: KafkaError | None = None if metadata is None else metadata.error
     return error if error is not None and lacks_acl(error.code()) else None
 
 

@@ -28,7 +28,7 @@ from teacup.base.config.secret_files import FORM, read_now
 
 log = logging.getLogger("teacup.kafka.rotation")
 
-LOOK_EVERY_S = 2.0
+POLL_EVERY_S = 2.0
 USER, PASSWORD = "sasl.username", "sasl.password"
 TOKEN = "sasl.oauthbearer.token"
 CERTIFICATE = "ssl.certificate.location"
@@ -56,13 +56,13 @@ def token_now(token: str, now_s: float) -> tuple[str, float]:
 
     token   as written in the properties. Raises `ValueError` if its file cannot be read or has an expired token
     """
-    found = read_now({TOKEN: token})[TOKEN]
-    expires_s = _expires_s(found)
+    current = read_now({TOKEN: token})[TOKEN]
+    expires_s = _expires_s(current)
     if expires_s <= now_s:
         raise ValueError(
             f"{TOKEN}: the token has expired {now_s - expires_s:.0f} s ago; whoever writes it has to renew it"
         )
-    return found, min(expires_s, now_s + _ASKED_AGAIN_S)
+    return current, min(expires_s, now_s + _ASKED_AGAIN_S)
 
 
 def _expires_s(token: str) -> float:
@@ -93,7 +93,7 @@ def _written_s(path: str) -> float:
 
 def _begin() -> None:
     if not _threads:
-        _threads.append(threading.Thread(target=_look, name="rotation", daemon=True))
+        _threads.append(threading.Thread(target=_follow_files, name="rotation", daemon=True))
         _threads[0].start()
 
 
@@ -107,14 +107,14 @@ def follow(client: Any, kafka: Mapping[str, str], made_with: Mapping[str, Any]) 
 
     kafka, made_with   the properties as written, and those that the client has
     """
-    known, has = ({name: given.get(name, "") for name in (USER, PASSWORD)} for given in (kafka, made_with))
+    had, has = ({name: given.get(name, "") for name in (USER, PASSWORD)} for given in (kafka, made_with))
     with _lock:
-        _followed.append(_Followed(weakref.ref(client), known, has))
+        _followed.append(_Followed(weakref.ref(client), had, has))
         _begin()
 
 
-def look() -> None:
-    """Looks once."""
+def follow_files() -> None:
+    """Reads the files of logins and certificates once."""
     with _lock:
         _followed[:] = [one for one in _followed if _up_to_date(one)]
         for path, known_s in _certificates.items():
@@ -147,10 +147,10 @@ def _up_to_date(one: _Followed) -> bool:
     return True
 
 
-def _look() -> None:
+def _follow_files() -> None:
     while True:
-        time.sleep(LOOK_EVERY_S)
-        look()
+        time.sleep(POLL_EVERY_S)
+        follow_files()
 
 
 def _after_fork() -> None:

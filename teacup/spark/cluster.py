@@ -31,7 +31,7 @@ _ADDRESS = re.compile(r"(\[[0-9a-fA-F:]+\]|[^:,/\s]+):(\d+)")
 _BY_ADDRESS = ("spark://", "k8s://")
 
 Connect = Callable[[tuple[str, int], float], socket.socket]
-LOOK_EVERY_S = 1.0
+POLL_EVERY_S = 1.0
 _DRIVER = 1  # the driver is listed among the executors
 
 
@@ -95,14 +95,14 @@ class ExecutorWatch:
         self._local = is_local(str(self._context.master))
         self._dynamic = spark.conf.get("spark.dynamicAllocation.enabled", "false") == "true"
         self._missing, self._clock, self._lock = Missing(), clock, threading.Lock()
-        self._look, self._found = Every(LOOK_EVERY_S, at_once=True, clock=clock), Executors(_DRIVER)
+        self._look, self._executors = Every(POLL_EVERY_S, at_once=True, clock=clock), Executors(_DRIVER)
 
     def now(self) -> Executors:
         """Returns how many there are, from a look within the last second."""
         with self._lock:
             if not self._local and self._look.due():
-                self._found = self._missing.seen(self._count(), wall_ms(), self._clock(), needed=self._needed())
-            return self._found
+                self._executors = self._missing.seen(self._count(), wall_ms(), self._clock(), needed=self._needed())
+            return self._executors
 
     def _count(self) -> int:
         tracker = self._context._jsc.sc().statusTracker()

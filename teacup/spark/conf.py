@@ -70,10 +70,10 @@ def local_cores(master: str, machine: int) -> int | None:
 
     machine   the number of this machine's cores, of which `local[*]` takes all
     """
-    found = _LOCAL.match(master)
-    if found is None:
+    match = _LOCAL.match(master)
+    if match is None:
         return None
-    return machine if found[1] == "*" else int(found[1] or 1)
+    return machine if match[1] == "*" else int(match[1] or 1)
 
 
 def is_one_machine(master: str) -> bool:
@@ -83,10 +83,10 @@ def is_one_machine(master: str) -> bool:
 
 def with_attempts(master: str) -> str:
     """Adds a number of attempts per task to `local[n]`, as Spark never retries there without it."""
-    found = _LOCAL.match(master)
-    if found is None or found[2] is not None:
+    match = _LOCAL.match(master)
+    if match is None or match[2] is not None:
         return master
-    return f"local[{found[1] or 1},{TASK_ATTEMPTS}]"
+    return f"local[{match[1] or 1},{TASK_ATTEMPTS}]"
 
 
 def problems(given: Mapping[str, str]) -> Iterator[tuple[str, str]]:
@@ -116,8 +116,8 @@ def _master_problems(key: str, master: str) -> Iterator[tuple[str, str]]:
     if not master.startswith(("local", "spark://", "k8s://")) and master != "yarn":
         yield key, f"give {_MASTERS}"
     elif is_local(master):
-        found = _LOCAL.match(master)
-        if found is None:
+        match = _LOCAL.match(master)
+        if match is None:
             yield key, f"give {_MASTERS}"
-        elif found[2] is not None and int(found[2]) < 2:
-            yield key, f"a task must be tried again: give local[{found[1]}] or local[{found[1]},{TASK_ATTEMPTS}]"
+        elif match[2] is not None and int(match[2]) < 2:
+            yield key, f"a task must be tried again: give local[{match[1]}] or local[{match[1]},{TASK_ATTEMPTS}]"

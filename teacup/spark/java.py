@@ -187,7 +187,7 @@ def archive_name() -> str:
 NO_PYTHON = "/dev/null/python"
 """A program that does not exist. With it Spark does not look for data sources among the installed packages, which takes
 three processes, one after the other; our workers are started by `PYSPARK_PYTHON`."""
-_LOOK_EVERY_S = 0.02
+_POLL_EVERY_S = 0.02
 JAVA_OPTIONS = "spark.driver.extraJavaOptions"
 
 
@@ -233,7 +233,7 @@ class Jvm:
                 self._shown.join()
                 how = how_ended(self._process.returncode)
                 raise JvmEnded(f"Spark's JVM {how} before it answered: its own lines above say why")
-            time.sleep(_LOOK_EVERY_S)
+            time.sleep(_POLL_EVERY_S)
         address = self._address.read_bytes()  # each number has four bytes: the port, the length of the secret
         port, secret = int.from_bytes(address[:4]), address[8:].decode()
         with _environment({"PYSPARK_GATEWAY_PORT": str(port), "PYSPARK_GATEWAY_SECRET": secret}):

@@ -61,9 +61,9 @@ class Failure:
     @classmethod
     def of_ours(cls, error: Exception) -> Failure:
         """Returns the failure of an error whose class has an exit code."""
-        found = cls.of(error)
-        assert found is not None, f"{type(error).__name__} has no exit code"
-        return found
+        failure = cls.of(error)
+        assert failure is not None, f"{type(error).__name__} has no exit code"
+        return failure
 
     def to_json(self) -> str:
         """Returns one line of ASCII, whatever the message contains."""
@@ -72,10 +72,10 @@ class Failure:
     @classmethod
     def from_json(cls, text: str) -> Failure:
         """Reads a failure. Raises `ValueError` for anything that `to_json` does not write."""
-        found = json.JSONDecoder().raw_decode(text)[0]  # Spark may append more text
-        if not (isinstance(found, list) and len(found) == 2 and isinstance(found[1], str)):
+        fields = json.JSONDecoder().raw_decode(text)[0]  # Spark may append more text
+        if not (isinstance(fields, list) and len(fields) == 2 and isinstance(fields[1], str)):
             raise ValueError(f"{text[:80]!r} is not an error of ours")
-        return cls(ExitCode(found[0]), found[1])  # type: ignore[call-arg]  # the meaning is not an argument
+        return cls(ExitCode(fields[0]), fields[1])  # type: ignore[call-arg]  # the meaning is not an argument
 
 
 class TaskEnded(Exception):
@@ -115,13 +115,13 @@ def crossing_rows(stage: Callable[P, Iterable[T]]) -> Callable[P, Iterator[T]]:
 
 def crossed(text: str) -> Failure | None:
     """Returns the most severe error of ours in Spark's text, of equal ones the last. None if there is none."""
-    found: list[Failure] = []
+    failures: list[Failure] = []
     for mark in re.finditer(re.escape(MARK), text):
         try:
-            found.append(Failure.from_json(text[mark.end() :]))
+            failures.append(Failure.from_json(text[mark.end() :]))
         except ValueError:
             continue  # part of a message, or cut off by Spark, which repeats it in full elsewhere
-    return min(reversed(found), key=_severity, default=None)
+    return min(reversed(failures), key=_severity, default=None)
 
 
 def _severity(failure: Failure) -> int:

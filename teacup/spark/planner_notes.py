@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 
-LOOK_EVERY_S = 1.0
+POLL_EVERY_S = 1.0
 BROKERS = "brokers"
 """The reason for a wait when the brokers do not answer."""
 
@@ -37,7 +37,7 @@ class PlannerNotes:
         self._clock = clock
         self._waited: dict[str, float] = {}
         self._last: tuple[float, str] | None = None
-        self._noted_s = -LOOK_EVERY_S
+        self._noted_s = -POLL_EVERY_S
 
     def planned(self, seconds: float) -> None:
         """Notes a plan and how long it took."""
@@ -53,7 +53,7 @@ class PlannerNotes:
     def waits(self, reason: str, why: Callable[[], tuple[int, str]]) -> None:
         """Notes what is waited for. why: since when, and a text for people; called once a second, as it takes time."""
         self._passes(reason)
-        if reason != self.newest.reason or self._clock() - self._noted_s >= LOOK_EVERY_S:
+        if reason != self.newest.reason or self._clock() - self._noted_s >= POLL_EVERY_S:
             self._note(self.newest.plan_s, reason, *why())
 
     def _passes(self, reason: str) -> None:

@@ -246,14 +246,18 @@ def check_interpreter(spark: SparkSession) -> None:
     PySpark takes the first `python3` of PATH, which is another one where no environment is activated.
     """
     context = spark.sparkContext
-    found = shutil.which(context.pythonExec)
-    if not conf.is_one_machine(str(context.master)) or (found and Path(found).parent == Path(sys.executable).parent):
+    interpreter = shutil.which(context.pythonExec)
+    if not conf.is_one_machine(str(context.master)) or (
+        interpreter and Path(interpreter).parent == Path(sys.executable).parent
+    ):
         return
-    if found is not None:
-        tried = subprocess.run([found, "-c", "import joins, pyarrow"], capture_output=True, text=True, check=False)
+    if interpreter is not None:
+        tried = subprocess.run(
+            [interpreter, "-c", "import joins, pyarrow"], capture_output=True, text=True, check=False
+        )
         if tried.returncode == 0:
             return
     raise SessionRefused(
-        f"Spark would start its workers with {found or context.pythonExec!r}, which lacks teacup-joins: set "
+        f"Spark would start its workers with {interpreter or context.pythonExec!r}, which lacks teacup-joins: set "
         'os.environ["PYSPARK_PYTHON"] = sys.executable before the session starts'
     )

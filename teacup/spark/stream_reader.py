@@ -84,7 +84,7 @@ RESTS_S = 3.0
 """The longest wait where several jobs share a process: each job adds the wait of a single one, up to this. A reader
 that has just planned waits no longer than alone."""
 _REST_SHARE = 0.1  # of the time since the last plan
-LOOKS_FOR_S = 5.0
+POLLS_FOR_S = 5.0
 
 
 class StreamReader(ABC):
@@ -165,14 +165,14 @@ class StreamReader(ABC):
 
     def latest(self, start: dict[str, Any]) -> dict[str, Any]:
         """Returns the next end; `start` itself if there is nothing to do for seconds, or the reader is to stop."""
-        looks_until_s = time.monotonic() + self._looks_for_s
+        polls_until_s = time.monotonic() + self._polls_for_s
         while not self.stops:
             try:
                 began_s = time.perf_counter()
                 end = self.plan(start)
                 if end is not None and end != start:
                     self.notes.planned(time.perf_counter() - began_s)
-                done = end is not None or not (self.waits(start) or time.monotonic() < looks_until_s)
+                done = end is not None or not (self.waits(start) or time.monotonic() < polls_until_s)
             except Exception as error:
                 if not self._holds(error):
                     raise
@@ -200,9 +200,9 @@ class StreamReader(ABC):
         return max(WAIT_S[1], min(together_s, _REST_SHARE * (time.monotonic() - self._planned_s)))
 
     @property
-    def _looks_for_s(self) -> float:
+    def _polls_for_s(self) -> float:
         """The caller must be able to stop between two looks. A run under `available_now` is over."""
-        return 0.0 if self.control.stopping is None or self.listed is not None else LOOKS_FOR_S
+        return 0.0 if self.control.stopping is None or self.listed is not None else POLLS_FOR_S
 
     def _holds(self, error: Exception) -> bool:
         """Waits a second if the error may still pass. Returns whether it may."""

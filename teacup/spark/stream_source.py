@@ -131,19 +131,19 @@ def to_jvm() -> socket.socket | None:
         except OSError:  # that of the listing itself
             continue
         try:
-            found = socket.socket(fileno=duplicate)
+            connection = socket.socket(fileno=duplicate)
         except OSError:  # not a socket
             os.close(duplicate)
             continue
-        if _is_jvm(found):
-            return found
-        found.close()
+        if _is_jvm(connection):
+            return connection
+        connection.close()
     return None
 
 
-def _is_jvm(found: socket.socket) -> bool:
+def _is_jvm(connection: socket.socket) -> bool:
     try:
-        peer = found.getpeername()
+        peer = connection.getpeername()
     except OSError:  # not connected
         return False
     if isinstance(peer, tuple):

@@ -47,7 +47,7 @@ def test_each_case_has_its_word_and_its_offset() -> None:
 
     found = offsets_at(log, BASE_MS + 10, now_ms=NOW_MS, disorder_ms=0)
 
-    assert [(answer.offset, answer.found) for answer in found] == [
+    assert [(answer.offset, answer.kind) for answer in found] == [
         (1, OffsetKind.RECORD),
         (2, OffsetKind.LOG_START),
         (2, OffsetKind.PAST_END),
@@ -103,7 +103,7 @@ def test_offsets_without_a_time_are_not_called_empty() -> None:
 
     found = offsets_at(log, BASE_MS, now_ms=NOW_MS)
 
-    assert [(answer.offset, answer.found) for answer in found] == [(3, OffsetKind.NO_TIME), (0, OffsetKind.EMPTY)]
+    assert [(answer.offset, answer.kind) for answer in found] == [(3, OffsetKind.NO_TIME), (0, OffsetKind.EMPTY)]
 
 
 def test_progress_is_reported() -> None:
@@ -149,8 +149,8 @@ def test_no_readable_record_of_the_time_lies_before_the_offset(case: tuple[JoinS
         ]
         assert all(record.time_ms < time_ms for record in readable if record.offset < answer.offset)
         assert answer.verified
-        if answer.found in (OffsetKind.PAST_END, OffsetKind.NO_TIME, OffsetKind.EMPTY):
+        if answer.kind in (OffsetKind.PAST_END, OffsetKind.NO_TIME, OffsetKind.EMPTY):
             assert answer.offset == answer.ends.stable
         elif answer.at_ms is not None:
             assert answer.at_ms >= time_ms - side.disorder_ms
-        event(answer.found)
+        event(answer.kind)

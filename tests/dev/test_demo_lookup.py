@@ -18,7 +18,7 @@ from tests.support.leftovers import kill_session_with_us
 
 PAUSED_FROM_MS, RESUMED_MS, AFTER_MS = 10_000, 20_000, 500
 DEADLINE_S = 480.0
-LOOK_EVERY_S = 0.25
+POLL_EVERY_S = 0.25
 
 
 def start(bootstrap: str, folder: Path, *arguments: str) -> subprocess.Popen[str]:
@@ -55,7 +55,7 @@ def wait_until_all_ended(folder: Path) -> None:
     deadline = time.monotonic() + DEADLINE_S
     while left := parts_of(folder):
         assert time.monotonic() < deadline, left
-        time.sleep(LOOK_EVERY_S)
+        time.sleep(POLL_EVERY_S)
 
 
 def test_the_demo_keeps_its_promises_and_leaves_nothing_behind(kafka, tmp_path):
@@ -78,7 +78,7 @@ def test_ctrl_c_stops_everything(kafka, tmp_path):
     while not any("lookup.yaml" in " ".join(process.info["cmdline"]) for process in parts_of(tmp_path)):
         assert time.monotonic() < deadline
         assert demo.poll() is None, demo.communicate()[0]
-        time.sleep(LOOK_EVERY_S)
+        time.sleep(POLL_EVERY_S)
 
     demo.send_signal(signal.SIGINT)
     printed, _ = demo.communicate(timeout=DEADLINE_S)

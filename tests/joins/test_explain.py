@@ -20,7 +20,7 @@ from joins.explain import (
     SideRecord,
     Visibility,
     alike,
-    judge,
+    match_reasons,
     resemblance,
 )
 from joins.spec import JoinPath, JoinSpec, Policy, Right, Side
@@ -64,7 +64,7 @@ def test_of_a_table_that_changes_a_version_or_its_delete_decides_the_row(data):
         left = record_of(lefts[row.left_partition, row.left_offset])
         in_rows = set() if row.right is None else {row.right}
         for known in (in_rows, None):
-            found = judge(spec, left, rights, passage, known)
+            found = match_reasons(spec, left, rights, passage, known)
             deletes = [one for one in found if one.match_reason is MatchReason.DELETED]
 
             assert won(found) == in_rows
@@ -86,7 +86,7 @@ def _check_against(rows, history, spec, rights, passage):
     for left in oracle.present(history.left, spec, spec.left)[::3]:
         expected = {r.right for r in rows if (r.left_partition, r.left_offset) == (left.partition, left.offset)}
 
-        assert won(judge(spec, record_of(left), rights, passage)) == expected - {None}
+        assert won(match_reasons(spec, record_of(left), rights, passage)) == expected - {None}
 
 
 @dataclass
@@ -205,7 +205,7 @@ def explained(simulation, left, known_from, in_rows):
         for e in simulation.right.history.records()
     ]
     expiry_ms = simulation.expiry_ms(left.partition, read) if read.number else None
-    return judge(simulation.spec, record_of(left), rights, Visibility(read, expiry_ms, None, direct), in_rows)
+    return match_reasons(simulation.spec, record_of(left), rights, Visibility(read, expiry_ms, None, direct), in_rows)
 
 
 def spec_of(policy=Policy.NEAREST):
@@ -241,7 +241,7 @@ WENT = Visibility(BatchSpan.one(5), expiry_ms=0, direct=True)
 )
 def test_each_rule_has_its_reason(right, passage, match_reason, by_ms):
     """The first that applies, and by how much."""
-    (candidate,) = judge(spec_of(), LEFT, [right], passage)
+    (candidate,) = match_reasons(spec_of(), LEFT, [right], passage)
 
     assert (candidate.match_reason, candidate.by_ms) == (match_reason, by_ms)
 
@@ -253,7 +253,7 @@ def test_the_policy_decides_and_names_the_rival(policy, winner):
     """The others know to whom they lost."""
     rights = [SideRecord(0, at, time_ms, b"k", read=THERE) for at, time_ms in ((1, 950), (2, 999), (3, 1_005))]
 
-    found = judge(spec_of(policy), LEFT, rights, WENT)
+    found = match_reasons(spec_of(policy), LEFT, rights, WENT)
 
     assert won(found) == {(0, winner)}
     assert {c.rival for c in found if c.match_reason is MatchReason.OUTDONE} == {(0, winner)}
@@ -263,21 +263,21 @@ def test_a_row_says_what_plans_no_longer_tell():
     """What is preferred to the row's record was not there; what is not would have lost anyway."""
     rights = [SideRecord(0, at, time_ms, b"k", read=BatchSpan()) for at, time_ms in ((1, 950), (2, 999), (3, 960))]
 
-    found = judge(spec_of(), LEFT, rights, WENT, {(0, 3)})
+    found = match_reasons(spec_of(), LEFT, rights, WENT, {(0, 3)})
 
     assert [c.match_reason for c in found] == [MatchReason.OUTDONE, MatchReason.NOT_IN_WINDOW, MatchReason.WON]
 
 
 def test_a_row_that_the_plans_contradict_is_not_explained_away():
     """A right record that surely was in the window, and would have won."""
-    (found,) = judge(spec_of(), LEFT, [SideRecord(0, 1, 999, b"k", read=THERE)], WENT, set())
+    (found,) = match_reasons(spec_of(), LEFT, [SideRecord(0, 1, 999, b"k", read=THERE)], WENT, set())
 
     assert found.match_reason is MatchReason.CONTRADICTS_ROW
 
 
 def test_where_the_row_s_right_record_is_gone_nothing_is_said_of_the_others():
     """It cannot be compared with them."""
-    (found,) = judge(spec_of(), LEFT, [SideRecord(0, 1, 999, b"k", read=BatchSpan())], WENT, {(0, 3)})
+    (found,) = match_reasons(spec_of(), LEFT, [SideRecord(0, 1, 999, b"k", read=BatchSpan())], WENT, {(0, 3)})
 
     assert found.match_reason is MatchReason.UNKNOWN
 

@@ -12,12 +12,12 @@ import polars as pl
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from deploy.inspection.audit.judging.compare import Judgement, compare
-from deploy.inspection.audit.judging.database import AuditTables
-from deploy.inspection.audit.judging.scope import AuditScope, LeftSpan, RightSpan, VersionsKnown
 from deploy.inspection.audit.plan_history import plan_history_of
 from deploy.inspection.audit.records import SHIFT, SideTable
 from deploy.inspection.audit.shown_late import ShownLate
+from deploy.inspection.audit.verify.compare import Verification, compare
+from deploy.inspection.audit.verify.database import AuditTables
+from deploy.inspection.audit.verify.scope import AuditScope, LeftSpan, RightSpan, VersionsKnown
 from deploy.inspection.audit.written import TABLES, alone_as_copies, copies_of, rows_of
 from deploy.jobfile.job import Output
 from deploy.output.accounts import Accounts
@@ -175,12 +175,12 @@ class Audited:
     known: int | None = None
     changes: dict[str, Any] = field(default_factory=dict)
 
-    def verdicts(self) -> Judgement:
-        with self.judged() as (_, _, found):
+    def verdicts(self) -> Verification:
+        with self.verified() as (_, _, found):
             return found
 
     @contextmanager
-    def judged(self) -> Iterator[tuple[AuditTables, AuditScope, Judgement]]:
+    def verified(self) -> Iterator[tuple[AuditTables, AuditScope, Verification]]:
         """The tables after the audit, what was compared, and the verdicts."""
         spec = self.simulations[0].spec
         tables: dict[str, list[pa.Table]] = {name: [schema.empty_table()] for name, schema in TABLES.items()}

@@ -19,7 +19,7 @@ from joins.errors import StoreChanged, StoreUnreachable, StoreWiped
 from joins.lookup.feed import stage
 from joins.lookup.feed.spec import FeedSpec, FeedStorage
 from joins.lookup.feed.stage import FeedTask, FeedTicket
-from joins.lookup.gate import CONSUMER, STORE, judge
+from joins.lookup.gate import CONSUMER, STORE, admission
 from joins.lookup.key_lookup import RightStore, lookup_client
 from joins.right_source import StorageApi
 from teacup.storage.errors import StorageError
@@ -171,7 +171,7 @@ class Faulty(Simulated):
         except StorageError as error:
             self.waited.append(str(error))
             return False
-        verdict = judge(self.delay, generation, self.state.identity)
+        verdict = admission(self.delay, generation, self.state.identity)
         if verdict.shut:
             raise NotReady(verdict.waits_for)
         return super().admit(most)

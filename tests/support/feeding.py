@@ -98,7 +98,7 @@ def stored(spec: FeedSpec, *keys: bytes) -> list[tuple[bytes, int, bytes | None]
     """Key, time and value of what the store has of these keys."""
     with feed_client(spec) as client:
         asked = pl.Series(keys)
-        found = pl.DataFrame(client.read_columns(spec.storage.namespace, asked.to_arrow()).found)
+        found = pl.DataFrame(client.read_columns(spec.storage.namespace, asked.to_arrow()).items)
     keyed = not spec.right.key_of.is_kafkas
     rows = from_items(asked.gather(found["index"]), found["version"], found["tag"], found["value"], keyed=keyed)
     return [(row["key"], row["time"], row["value"]) for row in rows.iter_rows(named=True)]

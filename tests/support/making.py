@@ -33,11 +33,11 @@ def frame(rows: Iterable[Record]) -> pl.DataFrame:
 
 def slice_of(rows: Sequence[Record]) -> Slice:
     """A slice that covers just these records (partition 0 if there are none)."""
-    covers: dict[int, tuple[int, int]] = {} if rows else {0: (0, 0)}
+    offset_ranges: dict[int, tuple[int, int]] = {} if rows else {0: (0, 0)}
     for p, o, _, _ in rows:
-        first, last = covers.get(p, (o, o + 1))
-        covers[p] = (min(first, o), max(last, o + 1))
-    return Slice.build(frame(rows), covers)
+        first, last = offset_ranges.get(p, (o, o + 1))
+        offset_ranges[p] = (min(first, o), max(last, o + 1))
+    return Slice.build(frame(rows), offset_ranges)
 
 
 def positions(slice_: Slice) -> list[tuple[int, int]]:
@@ -218,4 +218,4 @@ def a_slice_of(partitions: int) -> Slice:
 
 def covered(found: list[Slice], partition: int = 0) -> list[tuple[int, int]]:
     """What slices cover of a partition, in order."""
-    return sorted(slice_.covers[partition] for slice_ in found)
+    return sorted(slice_.offset_ranges[partition] for slice_ in found)

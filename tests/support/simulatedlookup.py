@@ -15,7 +15,7 @@ from datadelay.watermark import UNKNOWN, caught_up, partition_watermark, waterma
 from joins.batch.state import BatchPlan
 from joins.batch.ticket import Ticket
 from joins.lookup.batch import StoredRight, StoreProvider
-from joins.lookup.gate import CONSUMER, STORE, judge
+from joins.lookup.gate import CONSUMER, STORE, admission
 from joins.lookup.right_items import from_items, to_items
 from joins.lookup.source import begin
 from joins.plan.log_checks import check_ends, check_topics, with_new_partitions
@@ -142,7 +142,7 @@ class Simulated:
 
     def verdict(self, now_ms):
         """What the delay means; the one clock of this world agrees with itself."""
-        return judge(self.delay, self.generations[STORE], self.state.identity)
+        return admission(self.delay, self.generations[STORE], self.state.identity)
 
     def carry_out(self):
         """The rows of the last batch plan are the output's."""

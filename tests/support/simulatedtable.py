@@ -63,7 +63,7 @@ class SimulatedTable(Simulated):
     def _look_up(self, wanted):
         moment = self.known.moment(self.clock.now_ms)
         found = [
-            (key, time, entries.found(self.space, key, self.kept.get(key), moment, time))
+            (key, time, entries.read_result(self.space, key, self.kept.get(key), moment, time))
             for key, time in wanted.iter_rows()
         ]
         self.known = self.known.beyond(moment)

@@ -16,11 +16,11 @@ from datadelay.publish import accept, view
 from datadelay.watermark import UNKNOWN, watermark
 from joins.errors import ClockBehind
 from joins.lookup.batch import StoredRight
-from joins.lookup.gate import CONSUMER, STORE, clock_ahead, judge
+from joins.lookup.gate import CONSUMER, STORE, admission, clock_ahead
 from joins.lookup.key_lookup import store_ahead
 from joins.lookup.right_items import from_items, to_items
 from joins.plan import clock_checks
-from joins.plan.clock_checks import PlanClock, look_at_clock
+from joins.plan.clock_checks import PlanClock, check_last_times
 from joins.plan.sync_bolt import StallTimer
 from joins.read.parse import parse
 from joins.rows.frames import RECORD
@@ -92,7 +92,7 @@ class SteppedLookup(Simulated):
             ends = {p: min(ends.stable, self.fed[p] + most) for p, ends in self.right.ends().items()}
             ranges = {p: (self.fed[p], end) for p, end in ends.items() if end > self.fed[p]}
             skew_ms = self.spec.max_future_skew_ms
-            look_at_clock(self.right, ranges, listed_ms + skew_ms, listed_ms)
+            check_last_times(self.right, ranges, listed_ms + skew_ms, listed_ms)
             for p, span in ranges.items():
                 self._store_all(
                     parse("right", self.spec.right, self.right.fetch(p, *span), listed_ms, skew_ms, UNKNOWN)
@@ -157,7 +157,7 @@ class SteppedLookup(Simulated):
             return False
 
     def verdict(self, now_ms):
-        return judge(self.delay, self.generations[STORE], self.state.identity, now_ms=now_ms)
+        return admission(self.delay, self.generations[STORE], self.state.identity, now_ms=now_ms)
 
     def carry_out(self):
         """The rows of the last batch plan; without the store it is carried out again later."""

@@ -8,14 +8,14 @@ plan_history.py  what the run decided, from the batch plans that the checkpoint 
 earlier.py       what the checkpoints that this one was moved or rewound from have read
 digests.py       digests of texts that can be computed from the digests of their parts (pure)
 findings.py      what was checked, how strictly, and what is wrong, for people and machines (pure)
-judging/         the verdicts, in SQL
+verify/          the verdicts, in SQL
 corrections.py   the rows that are different now, for a topic of their own
 notes.py         what was not checked, or only in part
 page.py          the findings as a page, minute by minute (pure)
 records.py       records of both sides as columns of numbers, a batch at a time (pure)
 run.py           the run: checkpoint, topics, tables, verdicts, keys of the records with faults
 scan.py          which offsets are read, and reading them into Parquet files
-shown_late.py    which right records may have been late, judging by their neighbours (pure)
+shown_late.py    which right records may have been late, by the times of their neighbours (pure)
 texts.py         what an envelope says (pure)
 written.py       rows, copies and corrections as columns of numbers (pure)
 """

@@ -3,7 +3,7 @@
 A correction looks like a row of the output: the same code makes its key, value, time and headers. A correction without
 a value withdraws a row; a header says so, because a `select` may also give a row no value. The batch number in the
 header `teacup` is the time of the run in milliseconds, raised above those of all earlier corrections: of the
-corrections of a row, the one with the largest number counts (`deploy.inspection.audit.judging.corrected`).
+corrections of a row, the one with the largest number counts (`deploy.inspection.audit.verify.corrected`).
 
 Corrections do not depend on each other: if a run is killed, the next one writes the rest.
 """
@@ -18,9 +18,9 @@ import numpy as np
 import polars as pl
 
 from deploy.check.analysis import Analyser
-from deploy.inspection.audit.judging.database import AuditTables
 from deploy.inspection.audit.records import SHIFT, spots_in
 from deploy.inspection.audit.scan import Plan, runs_of
+from deploy.inspection.audit.verify.database import AuditTables
 from deploy.inspection.audit.written import WITHDRAWN
 from deploy.jobfile.job import JoinJob, Output
 from deploy.output.deliveries import Writing
@@ -57,10 +57,10 @@ SAYS = (
 )
 
 
-def check_whole(found: Plan, *, table: bool) -> None:
+def check_whole(plan: Plan, *, table: bool) -> None:
     """Raises `DataLoss` if a topic has lost records that corrections need, `SpecError` if theirs would lose some."""
-    assert found.corrections is not None
-    for topic in (found.output, *(() if table else (found.right,))):
+    assert plan.corrections is not None
+    for topic in (plan.output, *(() if table else (plan.right,))):
         if topic.cut:
             raise DataLoss(
                 f"{topic.name}: retention has deleted records in or before the range, and without them "
@@ -71,22 +71,22 @@ def check_whole(found: Plan, *, table: bool) -> None:
                 f"{topic.name} is compacted: any of its records may be gone, and without them corrections could be "
                 "wrong. Audit without --corrections"
             )
-    if found.corrections.compaction is not None:
+    if plan.corrections.compaction is not None:
         raise SpecError(
-            f"--corrections: topic {found.corrections.name!r} is compacted, which would keep one correction of each "
+            f"--corrections: topic {plan.corrections.name!r} is compacted, which would keep one correction of each "
             "key, while several left records share a key. Give it cleanup.policy=delete"
         )
 
 
 def write_corrections(
-    job: JoinJob, db: AuditTables, found: Plan, tag: BatchTag, *, direct: bool
+    job: JoinJob, db: AuditTables, plan: Plan, tag: BatchTag, *, direct: bool
 ) -> tuple[Counter[str], int]:
     """Writes all of the table `corrections`; returns how many by reason, and how many rows the topic refuses.
 
     tag   names the run, and the checkpoint
     """
-    assert found.corrections is not None
-    topic, kafka = found.corrections.name, job.written_with
+    assert plan.corrections is not None
+    topic, kafka = plan.corrections.name, job.written_with
     limits = limits_of(kafka, [topic])
     writing = Writing(AtLeastOnce(within_limits(kafka, limits)))
     reader = Reader(job, {False: job.output.topic, True: topic})
@@ -148,14 +148,16 @@ def corrected_rows(spec: JoinSpec, wanted: pl.DataFrame, read: Read, *, direct: 
     made = [only(empty_rows())]
     if len(of_left):
         left = read("left", of_left["lpos"].unique())
-        about = left.select(lpos=_position()).join(of_left.unique("lpos"), on="lpos", how="left", maintain_order="left")
+        of_rows = left.select(lpos=_position()).join(
+            of_left.unique("lpos"), on="lpos", how="left", maintain_order="left"
+        )
         window = Window(spec.right, apart=direct, one_topic=spec.one_topic)
         rights = of_left["rpos"].drop_nulls().unique()
         if len(rights):
             right = read("right", rights)
             window.add(Slice.build(right, {}, hashes=key_hashes(right, apart=direct)))
-        barred = np.where(about["deleted"].to_numpy(), IS_DELETED, 0)
-        made += map(only, Offer(left, about["late"], window, barred).rows(EARLIEST_MS))
+        barred = np.where(of_rows["deleted"].to_numpy(), IS_DELETED, 0)
+        made += map(only, Offer(left, of_rows["late"], window, barred).rows(EARLIEST_MS))
     if len(alone):
         right = read("right", alone["rpos"])
         late = right.select(rpos=_position()).join(alone, on="rpos", how="left", maintain_order="left")["late"]
@@ -216,7 +218,7 @@ class Reader:
     def withdrawn(self, some: pl.DataFrame) -> pl.DataFrame:
         """Returns these corrections with `key` and `time` of the rows that they withdraw."""
         kafka = committed_only(self._job.written_with)
-        found = [some.clear().with_columns(key=pl.lit(None, pl.Binary), time=pl.lit(None, pl.Int64))]
+        frames = [some.clear().with_columns(key=pl.lit(None, pl.Binary), time=pl.lit(None, pl.Int64))]
         for corrected, topic in self._written.items():
             of = some.filter(pl.col("corrected") == corrected)
             for p, spans in runs_of(of["spot"]).items():
@@ -224,5 +226,5 @@ class Reader:
                     for batch in open_reader(topic, kafka).read(p, start, end):
                         read = {"spot": spots_in(batch), "key": batch.column("key"), "time": batch.column("timestamp")}
                         frame = pl.DataFrame({name: pl.Series(column) for name, column in read.items()})
-                        found.append(of.join(frame.cast({"key": pl.Binary}), on="spot"))
-        return pl.concat(found)
+                        frames.append(of.join(frame.cast({"key": pl.Binary}), on="spot"))
+        return pl.concat(frames)

@@ -74,9 +74,9 @@ def powers_of(exponents: I64) -> U64:
     if not len(exponents) or int(exponents.max()) < len(powers):
         return powers[exponents]
     large = exponents >= len(powers)
-    found = powers[np.where(large, 0, exponents)]
-    found[large] = [pow(X, int(exponent), _MOD) for exponent in exponents[large]]
-    return found
+    results = powers[np.where(large, 0, exponents)]
+    results[large] = [pow(X, int(exponent), _MOD) for exponent in exponents[large]]
+    return results
 
 
 def _short(data: npt.NDArray[np.uint8], bounds: I64) -> U64:
@@ -84,8 +84,8 @@ def _short(data: npt.NDArray[np.uint8], bounds: I64) -> U64:
     powers, inverse = _powers()
     until = np.zeros(len(data) + 1, np.uint64)
     np.cumsum(data * powers[: len(data)], out=until[1:])
-    found: U64 = (until[bounds[1:]] - until[bounds[:-1]]) * inverse[bounds[:-1]]
-    return found
+    hashes: U64 = (until[bounds[1:]] - until[bounds[:-1]]) * inverse[bounds[:-1]]
+    return hashes
 
 
 def _long(data: npt.NDArray[np.uint8]) -> np.uint64:
@@ -99,9 +99,9 @@ def _long(data: npt.NDArray[np.uint8]) -> np.uint64:
 @cache
 def _powers() -> tuple[U64, U64]:
     """Returns X^0, X^1, ... for the bytes of a piece, and their inverses."""
-    found = []
+    powers = []
     for base in (X, pow(X, -1, _MOD)):
         factors = np.full(PIECE + 1, base, np.uint64)
         factors[0] = 1
-        found.append(np.cumprod(factors, dtype=np.uint64))
-    return found[0], found[1]
+        powers.append(np.cumprod(factors, dtype=np.uint64))
+    return powers[0], powers[1]

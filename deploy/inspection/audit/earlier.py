@@ -104,11 +104,11 @@ def earlier_than(spec: JoinSpec, after: Handover | None) -> Earlier:
 
 
 def _ends(plan: BatchPlan, side: str) -> dict[int, int]:
-    found: dict[int, int] = {}
+    ends: dict[int, int] = {}
     for bucket in plan.buckets.values():
         for p, planned in bucket.side(side).items():
-            found[p] = max(found.get(p, 0), planned.end)
-    return found
+            ends[p] = max(ends.get(p, 0), planned.end)
+    return ends
 
 
 def _plans(after: Handover | None) -> Iterator[tuple[Handover, BatchPlan | None]]:

@@ -1,7 +1,7 @@
 """What an audit has checked, how strictly, and what is wrong: as text, and as JSON. Pure.
 
 A left record is checked *strictly* if only one result was right. If what is known of the run allows several, it is
-checked *as allowed*: it must have one of them (`deploy.inspection.audit.judging.choice`). Faults have a kind and a
+checked *as allowed*: it must have one of them (`deploy.inspection.audit.verify.choice`). Faults have a kind and a
 record:
 
     missing           a left record without a row, or a record without its copy in a side topic
@@ -81,7 +81,7 @@ class Findings:
     """Everything that an audit found.
 
     read      how many records were read, by topic role: left, right, rows, copies
-    strict, allowed   left records; untold: those that cannot be judged; notes say why
+    strict, allowed   left records; untold: those that cannot be verified; notes say why
     outcomes  of the left records, as the output has them
     side      by side topic and by side: how many of the checked records have a copy there
     counts    all faults, by kind; faults: some of each kind
@@ -141,15 +141,15 @@ class Findings:
 
     def summary(self) -> str:
         """Returns in one line what was checked and what was found."""
-        untold = f"{self.untold:,} left records cannot be judged" if self.untold else ""
+        untold = f"{self.untold:,} left records cannot be verified" if self.untold else ""
         if self.empty:
             return untold or "the job has written no left record of this range. Are --from and --to right?"
         of = f" of a sample of {self.sample:g} %" if self.sample is not None else ""
-        found = ", ".join(f"{count:,} {kind}" for kind, count in self.counts.items() if count) or "no differences"
+        counts_text = ", ".join(f"{count:,} {kind}" for kind, count in self.counts.items() if count) or "no differences"
         more = f", {self.allowed:,} as allowed" if self.allowed else ""
         rows = f", {self.read['rows']:,} rows read" if "rows" in self.read else ""
         checked = f"{self.checked:,} left records checked{of} ({self.strict:,} strictly{more})"
-        return f"{checked}{f', {untold}' if untold else ''}{rows}: {found}"
+        return f"{checked}{f', {untold}' if untold else ''}{rows}: {counts_text}"
 
     def to_json(self) -> dict[str, Any]:
         """Returns all of it for machines."""

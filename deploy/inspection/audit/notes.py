@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from deploy.inspection.audit.earlier import Earlier
-from deploy.inspection.audit.judging.compare import Judgement
-from deploy.inspection.audit.judging.scope import VersionsKnown
 from deploy.inspection.audit.plan_history import PlanHistory
 from deploy.inspection.audit.scan import Plan, Tables
+from deploy.inspection.audit.verify.compare import Verification
+from deploy.inspection.audit.verify.scope import VersionsKnown
 from deploy.jobfile.job import JoinJob
 from teacup.base.times import iso
 from teacup.kafka.headers import NO_LONGER_STORED
@@ -17,9 +17,9 @@ from teacup.kafka.headers import NO_LONGER_STORED
 def notes_of(
     job: JoinJob,
     history: PlanHistory,
-    found: Plan,
+    plan: Plan,
     earlier: Earlier,
-    verdicts: Judgement,
+    verdicts: Verification,
     left_out: int,
     tables: Tables,
     rewritten: int,
@@ -33,9 +33,9 @@ def notes_of(
     spec = job.spec
     if job.output.select is not None:
         yield "output.select: keys, values and reasons of rows were not compared, only positions"
-    written = (found.output, *found.copies.values())
-    for topic in (found.left, found.right, *written):
-        if topic.complete or (known is not None and topic is found.right):
+    written = (plan.output, *plan.copies.values())
+    for topic in (plan.left, plan.right, *written):
+        if topic.complete or (known is not None and topic is plan.right):
             continue
         unsaid = "; what is missing there was not looked for" if topic in written else ""
         if topic.cut:
@@ -87,7 +87,7 @@ def notes_of(
         yield f"{verdicts.repeated:,} rows are repeated, as at-least-once output allows"
 
 
-def notes_of_versions(job: JoinJob, known: VersionsKnown, verdicts: Judgement) -> Iterator[str]:
+def notes_of_versions(job: JoinJob, known: VersionsKnown, verdicts: Verification) -> Iterator[str]:
     """Yields the lines about a table that changes."""
     right = job.spec.right
     if known.problem is not None:
@@ -100,4 +100,4 @@ def notes_of_versions(job: JoinJob, known: VersionsKnown, verdicts: Judgement) -
         f"{iso(known.stored_from_ms)} on, of a key at most {known.bound:,}",
     }
     for reason, count in sorted(verdicts.untold.items()):
-        yield f"{count:,} left records cannot be judged: {why[reason]}"
+        yield f"{count:,} left records cannot be verified: {why[reason]}"

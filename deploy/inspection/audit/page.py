@@ -54,69 +54,72 @@ svg { display: block; width: 100%; height: 10rem; } .strict { fill: var(--strict
 """
 
 
-def page(found: Findings) -> str:
+def page(findings: Findings) -> str:
     """Returns the page."""
-    return "".join(_parts(found))
+    return "".join(_parts(findings))
 
 
-def _parts(found: Findings) -> Iterator[str]:
+def _parts(findings: Findings) -> Iterator[str]:
     yield '<!doctype html>\n<html lang="en"><head><meta charset="utf-8">'
     yield '<meta name="viewport" content="width=device-width, initial-scale=1">'
-    yield f"<title>Audit of {escape(found.job)}</title><style>{_STYLE}</style></head><body>"
-    yield f"<h1>Audit of {escape(found.job)}</h1>"
-    yield f'<p class="soft">left records of {iso(found.from_ms)} to {iso(found.to_ms)}, read and joined again</p>'
-    verdict = "No differences" if found.clean else "Differences"
-    yield f'<div class="verdict{"" if found.clean else " wrong"}"><b>{verdict}</b>'
-    yield f"<p>{escape(found.summary())}.</p></div>"
-    yield from _numbers(found)
-    if found.faults:
+    yield f"<title>Audit of {escape(findings.job)}</title><style>{_STYLE}</style></head><body>"
+    yield f"<h1>Audit of {escape(findings.job)}</h1>"
+    yield f'<p class="soft">left records of {iso(findings.from_ms)} to {iso(findings.to_ms)}, read and joined again</p>'
+    verdict = "No differences" if findings.clean else "Differences"
+    yield f'<div class="verdict{"" if findings.clean else " wrong"}"><b>{verdict}</b>'
+    yield f"<p>{escape(findings.summary())}.</p></div>"
+    yield from _numbers(findings)
+    if findings.faults:
         yield "<h2>What is wrong</h2>"
-        yield from _faults(found)
-    if found.minutes:
+        yield from _faults(findings)
+    if findings.minutes:
         yield "<h2>Minute by minute</h2>"
-        if any(minute.start_ms is not None for minute in found.minutes):
-            yield from _chart(found.minutes, found.to_ms)
-        yield from _minutes(found.minutes)
+        if any(minute.start_ms is not None for minute in findings.minutes):
+            yield from _chart(findings.minutes, findings.to_ms)
+        yield from _minutes(findings.minutes)
     yield "<h2>Read and compared</h2>"
     yield from _table(
         ("what", "records"),
         [
-            *((f"{_NAMES.get(what, what)} read", f"{count:,}") for what, count in found.read.items()),
-            *((f"left records: {_NAMES.get(what, what)}", f"{count:,}") for what, count in found.outcomes.items()),
+            *((f"{_NAMES.get(what, what)} read", f"{count:,}") for what, count in findings.read.items()),
+            *((f"left records: {_NAMES.get(what, what)}", f"{count:,}") for what, count in findings.outcomes.items()),
             *(
                 (f"{side} records with a copy in the topic for {_NAMES.get(what, what)}", f"{count:,}")
-                for what, of in found.side.items()
+                for what, of in findings.side.items()
                 for side, count in of.items()
             ),
-            *((f"corrections written: {reason}", f"{count:,}") for reason, count in (found.corrections or {}).items()),
+            *(
+                (f"corrections written: {reason}", f"{count:,}")
+                for reason, count in (findings.corrections or {}).items()
+            ),
         ],
     )
-    if found.notes:
+    if findings.notes:
         yield "<h2>Not checked, or in part</h2><ul>"
-        yield from (f"<li>{escape(note)}</li>" for note in found.notes)
+        yield from (f"<li>{escape(note)}</li>" for note in findings.notes)
         yield "</ul>"
     yield "</body></html>\n"
 
 
-def _numbers(found: Findings) -> Iterator[str]:
-    wrong = sum(found.counts.values())
+def _numbers(findings: Findings) -> Iterator[str]:
+    wrong = sum(findings.counts.values())
     yield '<div class="numbers">'
     for name, value in (
-        ("left records checked", f"{found.checked:,}"),
-        ("strictly", f"{found.strict:,}"),
-        ("as allowed", f"{found.allowed:,}"),
+        ("left records checked", f"{findings.checked:,}"),
+        ("strictly", f"{findings.strict:,}"),
+        ("as allowed", f"{findings.allowed:,}"),
         ("differences", f"{wrong:,}"),
-        ("seconds", f"{found.seconds:.1f}"),
+        ("seconds", f"{findings.seconds:.1f}"),
     ):
         yield f"<div><b>{value}</b>{name}</div>"
     yield "</div>"
 
 
-def _faults(found: Findings) -> Iterator[str]:
-    more = dict(found.counts)
-    for fault in found.faults:
+def _faults(findings: Findings) -> Iterator[str]:
+    more = dict(findings.counts)
+    for fault in findings.faults:
         more[fault.kind] -= 1
-    yield from _table(("kind", "where", "left", "right", "expected", "key", "time", "why"), map(_line, found.faults))
+    yield from _table(("kind", "where", "left", "right", "expected", "key", "time", "why"), map(_line, findings.faults))
     rest = ", ".join(f"{count:,} {kind}" for kind, count in more.items() if count > 0)
     if rest:
         yield f'<p class="soft">and {escape(rest)} more</p>'

@@ -55,15 +55,15 @@ class OffsetSpans:
     def at(self, offsets: I64) -> dict[str, I64]:
         """Returns the columns for these offsets; what batches before the known ones decided has no bounds."""
         row = np.searchsorted(self.starts, offsets, side="right") - 1
-        known = (row >= 0) & (offsets < self.end)
-        row = np.where(known, row, 0)
+        is_planned = (row >= 0) & (offsets < self.end)
+        row = np.where(is_planned, row, 0)
         if not len(self.starts):
             return {name: np.full(len(offsets), unknown, np.int64) for name, unknown in _UNKNOWN.items()}
-        found = {name: np.where(known, self.columns[name][row], unknown) for name, unknown in _UNKNOWN.items()}
-        found["number"][offsets < self.starts[0]] = self.before
-        found["number"][offsets >= self.end] = UNREAD
-        found["number"][(offsets >= self.end) & (offsets < self.other)] = BEFORE
-        return found
+        values = {name: np.where(is_planned, self.columns[name][row], unknown) for name, unknown in _UNKNOWN.items()}
+        values["number"][offsets < self.starts[0]] = self.before
+        values["number"][offsets >= self.end] = UNREAD
+        values["number"][(offsets >= self.end) & (offsets < self.other)] = BEFORE
+        return values
 
 
 _UNKNOWN = {
@@ -119,7 +119,7 @@ def plan_history_of(
     further   by partition, up to where another checkpoint has written the records after the last plan
     """
     plans = _without_gaps(plans)
-    found: dict[tuple[str, int], list[tuple[int, ...]]] = {}
+    changes: dict[tuple[str, int], list[tuple[int, ...]]] = {}
     for plan, following in pairwise([*plans, after]):
         for number, bucket in plan.buckets.items():
             then = following.buckets[number]
@@ -128,7 +128,7 @@ def plan_history_of(
             for side in ("left", "right"):
                 for p, planned in bucket.side(side).items():
                     row = (planned.start, plan.number, planned.watermark_ms, ceiling_ms, bucket.expiry_ms, stalled_ms)
-                    found.setdefault((side, p), []).append(row)
+                    changes.setdefault((side, p), []).append(row)
     ends = {
         (side, p): planned.start
         for bucket in after.buckets.values()
@@ -137,7 +137,7 @@ def plan_history_of(
     }
     stretches: dict[str, dict[int, OffsetSpans]] = {"left": {}, "right": {}}
     first = bool(plans) and plans[0].number <= 1
-    for (side, p), rows in found.items():
+    for (side, p), rows in changes.items():
         starts, *columns = np.array(rows, np.int64).T
         before = UNREAD if first and not (moved and side == "left") else BEFORE
         other = further.get(p, 0) if side == "left" else 0
@@ -159,12 +159,12 @@ def _begins(stretches: Mapping[int, OffsetSpans]) -> dict[int, int]:
 
 def _without_gaps(plans: Sequence[BatchPlan]) -> list[BatchPlan]:
     """Returns the last plans without a gap between them."""
-    kept: list[BatchPlan] = []
+    contiguous: list[BatchPlan] = []
     for plan in plans:
-        if kept and (plan.number, plan.generation) != (kept[-1].number + 1, kept[-1].generation):
-            kept = []
-        kept.append(plan)
-    return kept
+        if contiguous and (plan.number, plan.generation) != (contiguous[-1].number + 1, contiguous[-1].generation):
+            contiguous = []
+        contiguous.append(plan)
+    return contiguous
 
 
 def _stalled_ms(bucket: Bucket, then: Bucket, shuffled: bool, after_ms: int) -> int:

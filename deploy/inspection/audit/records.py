@@ -5,8 +5,8 @@ The digests of texts can be combined (`digests.py`), so that a row's envelope is
 arithmetic.
 
     lefts, rights   pos, t, kh (null: no key), dead (why it takes no part, as far as the record itself says), number,
-                    late, expiry, stalled (`plan_history.py`), doubt (a right record that may be late, judging by
-                    its neighbours), kept (in the sample), deleted (of a table that changes: it deletes its key),
+                    late, expiry, stalled (`plan_history.py`), doubt (a right record that may be late, by the times
+                    of its neighbours), kept (in the sample), deleted (of a table that changes: it deletes its key),
                     h, len (its text in an envelope), vh (its value), okh (its own key)
 """
 
@@ -104,46 +104,46 @@ class SideTable:
         """
         side = self.side
         partition, offsets = batch.column("partition")[0].as_py(), batch.column("offset").to_numpy()
-        found = find(side, batch, before_ms)
-        known = stretch.at(offsets)
-        times = found.times
-        dead = self._dead(batch, times, found.reasons, known["ceiling_ms"])
+        parsed = find(side, batch, before_ms)
+        history = stretch.at(offsets)
+        times = parsed.times
+        dead = self._dead(batch, times, parsed.reasons, history["ceiling_ms"])
         alive = dead.is_null().to_numpy()
         ms = pc.fill_null(times, EARLIEST_MS).to_numpy(zero_copy_only=False)
-        keys = pl.Series(batch.column("key") if found.keys is None else found.keys).cast(pl.Binary)
+        keys = pl.Series(batch.column("key") if parsed.keys is None else parsed.keys).cast(pl.Binary)
         hashes = hashed(keys)
         doubt = np.zeros(len(offsets), np.bool_)
         if shown is not None:
             doubt[alive] = shown.see(ms[alive])
-        kept = np.ones(len(offsets), np.bool_)
+        sampled = np.ones(len(offsets), np.bool_)
         if self.sample is not None:
             by = hashes.fill_null(pl.Series(offsets).hash(SEED)).to_numpy()
-            kept = by % SAMPLES < self.sample
+            sampled = by % SAMPLES < self.sample
         columns: dict[str, Any] = {
             "pos": np.int64(partition << SHIFT) | offsets,
             "t": times,
             "kh": hashes,
             "dead": dead,
-            "number": known["number"].astype(np.int32),
-            "late": alive & (ms < known["watermark_ms"]),
-            "expiry": known["expiry_ms"],
-            "stalled": known["stalled_ms"],
+            "number": history["number"].astype(np.int32),
+            "late": alive & (ms < history["watermark_ms"]),
+            "expiry": history["expiry_ms"],
+            "stalled": history["stalled_ms"],
             "doubt": doubt,
-            "kept": kept,
-            "deleted": np.zeros(len(offsets), np.bool_) if found.deleted is None else found.deleted,
+            "kept": sampled,
+            "deleted": np.zeros(len(offsets), np.bool_) if parsed.deleted is None else parsed.deleted,
         }
         if self.texts:
-            shown_rows = alive & kept
-            text = of_column(self._texts(batch, keys, found.kept, ms, partition, shown_rows))
+            shown_rows = alive & sampled
+            text = of_column(self._texts(batch, keys, parsed.kept, ms, partition, shown_rows))
             columns |= {"h": text.value, "len": text.size}
         if self.copies:
             raw = batch.column(RAW) if RAW in batch.schema.names else batch.column("value")
-            projected = pl.Series(self._values(batch, found.kept)).cast(pl.Binary)
+            projected = pl.Series(self._values(batch, parsed.kept)).cast(pl.Binary)
             stored = pl.select(
                 pl.when(pl.Series(alive)).then(projected).otherwise(pl.Series(raw).cast(pl.Binary))
             ).to_series()
             own = pl.Series(batch.column("key")).cast(pl.Binary)
-            if found.keys is not None and side.kept is not None and not side.kept.own_key:
+            if parsed.keys is not None and side.kept is not None and not side.kept.own_key:
                 own = pl.select(pl.when(pl.Series(alive)).then(None).otherwise(own)).to_series()
             columns |= {"vh": hashed(stored), "okh": hashed(own)}
         return table_of(columns, SIDES)
@@ -239,8 +239,8 @@ def hashed(values: pl.Series) -> pl.Series:
 def spots_in(batch: pa.RecordBatch) -> I64:
     """Returns where each record is, as one number."""
     partitions = batch.column("partition").to_numpy().astype(np.int64)
-    found: I64 = partitions << SHIFT | batch.column("offset").to_numpy()
-    return found
+    spots: I64 = partitions << SHIFT | batch.column("offset").to_numpy()
+    return spots
 
 
 def table_of(columns: Mapping[str, Any], schema: pa.Schema) -> pa.Table:

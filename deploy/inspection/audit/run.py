@@ -3,7 +3,7 @@
 checkpoint   the plans of its last batches, and where the newest committed one ended. It is read before the topics, so
              that all rows up to there are in the output when its end is listed
 topics       into Parquet files of numbers (`deploy.inspection.audit.scan`), then named records that lie outside
-verdicts     in a DuckDB file beside them (`deploy.inspection.audit.judging.compare`)
+verdicts     in a DuckDB file beside them (`deploy.inspection.audit.verify.compare`)
 corrections  if asked: of the rows that are different now (`deploy.inspection.audit.corrections`)
 keys         of the records with faults: these records are read once more
 """
@@ -28,14 +28,14 @@ from deploy.errors import CheckpointUnusable
 from deploy.inspection.audit.corrections import check_whole, write_corrections
 from deploy.inspection.audit.earlier import Earlier, earlier_than
 from deploy.inspection.audit.findings import Fault, Findings
-from deploy.inspection.audit.judging.compare import compare
-from deploy.inspection.audit.judging.corrected import correct
-from deploy.inspection.audit.judging.database import AuditTables
-from deploy.inspection.audit.judging.scope import AuditScope, LeftSpan, RightSpan, VersionsKnown
 from deploy.inspection.audit.notes import notes_of, notes_of_versions
 from deploy.inspection.audit.plan_history import PlanHistory, plan_history_of
 from deploy.inspection.audit.records import SAMPLES
 from deploy.inspection.audit.scan import Plan, Tables, Topic, Writers, plan
+from deploy.inspection.audit.verify.compare import compare
+from deploy.inspection.audit.verify.corrected import correct
+from deploy.inspection.audit.verify.database import AuditTables
+from deploy.inspection.audit.verify.scope import AuditScope, LeftSpan, RightSpan, VersionsKnown
 from deploy.inspection.audit.written import PAST_CORRECTIONS, TABLES, alone_as_copies
 from deploy.jobfile.job import JoinJob
 from deploy.output.ours import origins_of
@@ -86,9 +86,9 @@ def audit(
     job = last.job
     history, handover, direct, generation = _course(job, last.further)
     earlier = earlier_than(job.spec, handover)
-    found = plan(job, history, from_ms, to_ms, now_ms, corrections)
+    planned = plan(job, history, from_ms, to_ms, now_ms, corrections)
     if corrections is not None:
-        check_whole(found, table=job.spec.right.of_versions)
+        check_whole(planned, table=job.spec.right.of_versions)
     sample = None if percent is None else max(round(percent * SAMPLES / 100), 1)
     with _folder(folder) as inside:
         origins = origins_of(job.spec.name, generation, handover)
@@ -96,25 +96,25 @@ def audit(
         again = [*earlier.again(job.spec.name, generation)]
         later = {BatchTag.of(job.spec.name, one, 0).origin for one in last.later}
         tables = Tables(job, history, Writers(origins, origin, again, later), inside, now_ms, sample, tell)
-        tables.read(found)
+        tables.read(planned)
         with _database(inside) as con:
-            left_out = _strays(con, inside, tables, found, from_ms, to_ms)
+            left_out = _strays(con, inside, tables, planned, from_ms, to_ms)
             counts = {name: _count(con, name) for name in TABLES}
             rewritten = _count(con, "all_rows") - counts["rows"]
-            scope = scope_of(job, history, found, earlier, from_ms, to_ms)
-            known = versions_known(job.spec, found.right, counts["rights"]) if job.spec.right.of_versions else None
-            scope = replace(scope, all_named=not left_out, direct=direct, versions=known)
+            scope = scope_of(job, history, planned, earlier, from_ms, to_ms)
+            versions = versions_known(job.spec, planned.right, counts["rights"]) if job.spec.right.of_versions else None
+            scope = replace(scope, all_named=not left_out, direct=direct, versions=versions)
             db = AuditTables(con)
-            verdicts = compare(db, scope, most, lambda what: tell(what, found.offsets, found.offsets))
+            verdicts = compare(db, scope, most, lambda what: tell(what, planned.offsets, planned.offsets))
             corrected, refused = None, 0
             if corrections is not None:
-                tell("corrections", found.offsets, found.offsets)
+                tell("corrections", planned.offsets, planned.offsets)
                 _past_corrections(con, inside)
                 correct(db, scope)
                 newest = db.one("SELECT max(run) FROM past_corrections") or 0  # by another clock, perhaps
                 tag = BatchTag.of(job.spec.name, generation, max(now_ms, newest + 1))
-                corrected, refused = write_corrections(job, db, found, tag, direct=direct)
-    faults = [*_with_keys(job, found, verdicts.faults)]
+                corrected, refused = write_corrections(job, db, planned, tag, direct=direct)
+    faults = [*_with_keys(job, planned, verdicts.faults)]
     return Findings(
         job=job.spec.name,
         from_ms=from_ms,
@@ -133,8 +133,8 @@ def audit(
         minutes=verdicts.minutes,
         corrections=None if corrected is None else dict(corrected),
         notes=[
-            *notes_of(job, history, found, earlier, verdicts, left_out, tables, rewritten, known),
-            *([] if known is None else notes_of_versions(job, known, verdicts)),
+            *notes_of(job, history, planned, earlier, verdicts, left_out, tables, rewritten, versions),
+            *([] if versions is None else notes_of_versions(job, versions, verdicts)),
             *(
                 [f"{refused:,} rows are too large for {corrections}, or their select fails: not written"]
                 * bool(refused)
@@ -162,35 +162,37 @@ def _course(job: JoinJob, further: Mapping[int, int]) -> tuple[PlanHistory, Hand
     return history, handover, not lookup and plans[-1].parts is None, plans[-1].generation
 
 
-def scope_of(job: JoinJob, history: PlanHistory, found: Plan, earlier: Earlier, from_ms: int, to_ms: int) -> AuditScope:
+def scope_of(
+    job: JoinJob, history: PlanHistory, planned: Plan, earlier: Earlier, from_ms: int, to_ms: int
+) -> AuditScope:
     """Returns what is compared, and where."""
     spec, output = job.spec, job.output
     moved = earlier.left
     begins = None if moved else history.begins
     left = {}
-    for p, (begin, end) in found.left.spans.items():
+    for p, (begin, end) in planned.left.spans.items():
         due = None if spec.start == "latest" else 0
         if begins is not None:
             due = begins.get(p, 0)
         if earlier.unlike:
             due = max(due or 0, moved.get(p, 0))
-        ends = found.left.ends[p]
-        kept_from = found.left.kept_from(p)
+        ends = planned.left.ends[p]
+        kept_from = planned.left.kept_from(p)
         twice = earlier.twice("left", p, moved.get(p, 0))
         left[p] = LeftSpan(begin, end, history.done.get(p, 0), due, moved.get(p, 0), kept_from, ends.high, *twice)
     right = {}
-    for p, (begin, end) in found.right.spans.items():
+    for p, (begin, end) in planned.right.spans.items():
         first = 0 if spec.start == "earliest" else None
         if history.right_begins is not None:
             first = history.right_begins.get(p, 0)
-        ends = found.right.ends[p]
+        ends = planned.right.ends[p]
         done = history.right[p].end if p in history.right else end
-        expiry_ms, kept_from = history.expiry_ms.get(p, EARLIEST_MS), found.right.kept_from(p)
+        expiry_ms, kept_from = history.expiry_ms.get(p, EARLIEST_MS), planned.right.kept_from(p)
         twice = earlier.twice("right", p, first or 0)
         right[p] = RightSpan(begin, end, first, done, expiry_ms, kept_from, ends.high, *twice)
     lookup = spec.right.source.is_stored
     alone = {"unjoined": output.topic} if spec.right.type is JoinType.FULL else {}
-    complete = {role: topic.complete for role, topic in (*found.copies.items(), ("output", found.output))}
+    complete = {role: topic.complete for role, topic in (*planned.copies.items(), ("output", planned.output))}
     return AuditScope(
         join=spec.right,
         from_ms=from_ms,
@@ -204,7 +206,7 @@ def scope_of(job: JoinJob, history: PlanHistory, found: Plan, earlier: Earlier, 
         topics={**job.output.side_topics, **alone},
         left=left,
         right=right,
-        complete={**complete, **dict.fromkeys(alone, found.output.complete)},
+        complete={**complete, **dict.fromkeys(alone, planned.output.complete)},
         skips={name: skips for name in ("left", "right") if (skips := spec.side(name).skips)},
         from_due_ms=spec.start if isinstance(spec.start, int) and begins is None else EARLIEST_MS,
     )
@@ -287,7 +289,9 @@ def _count(con: duckdb.DuckDBPyConnection, name: str) -> int:
     return int(con.execute(f"SELECT count(*) FROM {name}").fetchall()[0][0])
 
 
-def _strays(con: duckdb.DuckDBPyConnection, folder: Path, tables: Tables, found: Plan, from_ms: int, to_ms: int) -> int:
+def _strays(
+    con: duckdb.DuckDBPyConnection, folder: Path, tables: Tables, planned: Plan, from_ms: int, to_ms: int
+) -> int:
     """Reads the records that rows and copies of the range name, as far as they were not read yet.
 
     Returns how many runs of them were left out.
@@ -303,18 +307,18 @@ def _strays(con: duckdb.DuckDBPyConnection, folder: Path, tables: Tables, found:
             f"ANTI JOIN {table} t ON t.pos = n.pos"
         )
         positions = [pos for (pos,) in con.execute(query).fetchall()]
-        left_out += tables.read_spots(name, getattr(found, name), positions)[1]
+        left_out += tables.read_spots(name, getattr(planned, name), positions)[1]
     _views(con, folder, full=full)
     return left_out
 
 
-def _with_keys(job: JoinJob, found: Plan, faults: Sequence[Fault]) -> Iterator[Fault]:
+def _with_keys(job: JoinJob, planned: Plan, faults: Sequence[Fault]) -> Iterator[Fault]:
     """Yields the faults with the keys of their records."""
     kafka = committed_only(job.spec.kafka)
     for fault in faults:
         key = None
         for name, spot in (("left", fault.left), ("right", fault.right)):
-            ends = None if spot is None else getattr(found, name).ends.get(spot[0])
+            ends = None if spot is None else getattr(planned, name).ends.get(spot[0])
             if key is not None or spot is None or ends is None or not ends.start <= spot[1] < ends.stable:
                 continue
             side = job.spec.side(name)

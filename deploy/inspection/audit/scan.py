@@ -2,7 +2,7 @@
 
     left    from the start of the range, less the disorder, to where only late records of the range may follow; at most
             to where the run continues
-    right   likewise for the times that these can match, and for the judged right records; the whole topic if it is a
+    right   likewise for the times that these can match, and for the verified right records; the whole topic if it is a
             table that changes, as a version may be of any age
     output  from the first row that may be in the range to the end, as a row may be written again much later
     copies  likewise, and corrections of earlier runs. To write corrections, left and right are read to their ends, from
@@ -134,7 +134,7 @@ def _written(topic: str, kafka: Mapping[str, str], early_ms: int) -> Topic:
         ends = wait_until_readable(log, listed, OPEN_TRANSACTION_S)
         begins = begins_of(log, ends, early_ms)
         compaction = _compaction(log)
-    spans = {p: (begins[p], found.stable) for p, found in ends.items()}
+    spans = {p: (begins[p], offsets.stable) for p, offsets in ends.items()}
     return Topic(topic, ends, spans, compaction)
 
 
@@ -151,12 +151,12 @@ def _read(
         ends = log.ends()
         compaction = _compaction(log)
         if times is None:
-            whole = {p: (found.start, found.stable) for p, found in ends.items()}
+            whole = {p: (listed.start, listed.stable) for p, listed in ends.items()}
             return Topic(side.topic, ends, whole, compaction)
         from_ms, to_ms = times
 
         def offsets(time_ms: int, margin_ms: int) -> dict[int, int]:
-            queries = {p: TimeQuery(max(time_ms, 0), found.start, found.stable, margin_ms) for p, found in ends.items()}
+            queries = {p: TimeQuery(max(time_ms, 0), at.start, at.stable, margin_ms) for p, at in ends.items()}
             return {p: answer.offset for p, answer in log.first_at_or_after(queries, ceiling_ms, sure=True).items()}
 
         begin = offsets(from_ms, side.disorder_ms)
@@ -167,8 +167,8 @@ def _read(
         else:  # once a timely record has reached this time, no later timely one is below `to`
             end = offsets(to_ms + side.disorder_ms, 0)
     spans = {}
-    for p, found in ends.items():
-        last = found.stable if until is None else min(until.get(p, 0), found.stable)
+    for p, listed in ends.items():
+        last = listed.stable if until is None else min(until.get(p, 0), listed.stable)
         start = min(begin[p], last)
         spans[p] = (start, max(min(end[p], last), start))
     return Topic(side.topic, ends, spans, compaction)
@@ -250,12 +250,12 @@ class Tables:
         """Returns the join."""
         return self._job.spec
 
-    def read(self, found: Plan) -> None:
+    def read(self, plan: Plan) -> None:
         """Reads everything that is planned, the largest partitions first."""
-        self._all = found.offsets
+        self._all = plan.offsets
         envelopes = self._job.output.select is None
         work: list[tuple[int, Callable[[], None]]] = []
-        for name, topic in (("left", found.left), ("right", found.right)):
+        for name, topic in (("left", plan.left), ("right", plan.right)):
             work += [
                 (end - start, partial(self._side, name, p, [(start, end)])) for p, (start, end) in topic.spans.items()
             ]
@@ -269,14 +269,14 @@ class Tables:
         again = self._writers.again
         make_rows = partial(rows_of, texts=envelopes, origin=self._writers.origin, again=again)
         written: list[tuple[str, Topic, Callable[..., pa.Table], Callable[..., pa.Array | None]]] = [
-            ("rows", found.output, make_rows, of_rows)
+            ("rows", plan.output, make_rows, of_rows)
         ]
-        if found.corrections is not None:
-            past = partial(_own_corrections, found.corrections.name, self._writers.origins)
-            written.append(("past_corrections", found.corrections, past, lambda _: None))
+        if plan.corrections is not None:
+            past = partial(_own_corrections, plan.corrections.name, self._writers.origins)
+            written.append(("past_corrections", plan.corrections, past, lambda _: None))
         written += [
             ("copies", topic, partial(copies_of, role=role, again=again), of_whom.get(role, of_copies))
-            for role, topic in found.copies.items()
+            for role, topic in plan.copies.items()
         ]
         for table, topic, make, others in written:
             work += [

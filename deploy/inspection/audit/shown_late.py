@@ -1,4 +1,4 @@
-"""Which right records may have been late, judging by their neighbours. Pure."""
+"""Which right records may have been late, by the times of their neighbours. Pure."""
 
 from __future__ import annotations
 
@@ -48,8 +48,8 @@ class ShownLate:
         proved[block:] = np.maximum.accumulate(medians)
         proved = np.maximum(proved, self._proved_ms)
         self._proved_ms = int(proved[-1])
-        found: npt.NDArray[np.bool_] = times < proved[before:-1] - self.disorder_ms
-        return found
+        late: npt.NDArray[np.bool_] = times < proved[before:-1] - self.disorder_ms
+        return late
 
     def _note(self, whole: I64, block: int) -> None:
         """Keeps the largest median; at this point it can only matter for later records."""

@@ -18,10 +18,10 @@ _NEEDS_ESCAPE = r'["\\\x00-\x1f]'
 
 def tails() -> dict[str, Digests]:
     """Returns the ends of envelopes: of a matched row under "", of an unmatched one under its reason."""
-    found = {"": of_text(',"outcome":"matched","reason":null}')}
+    by_text = {"": of_text(',"outcome":"matched","reason":null}')}
     for reason in REASONS:
-        found[reason] = of_text(f',"outcome":"unmatched","reason":"{reason}"}}')
-    return found
+        by_text[reason] = of_text(f',"outcome":"unmatched","reason":"{reason}"}}')
+    return by_text
 
 
 def tails_alone() -> dict[str, Digests]:
@@ -56,10 +56,10 @@ def json_strings(values: pl.Series) -> pl.Series:
     except pl.exceptions.PolarsError:
         return pl.Series([_one_string(value) for value in values.to_list()], dtype=pl.String)
     if text.str.contains(_NEEDS_ESCAPE).any():
-        found = pl.Series([None if one is None else json_string(one) for one in text.to_list()], dtype=pl.String)
+        strings = pl.Series([None if one is None else json_string(one) for one in text.to_list()], dtype=pl.String)
     else:
-        found = pl.select(pl.concat_str(pl.lit('"'), text, pl.lit('"'))).to_series()
-    return found.fill_null("null")
+        strings = pl.select(pl.concat_str(pl.lit('"'), text, pl.lit('"'))).to_series()
+    return strings.fill_null("null")
 
 
 def _one_string(value: bytes | None) -> str:
@@ -75,9 +75,9 @@ def value_texts(values: pl.Series, form: Format) -> pl.Series:
     """Returns values (binary) as an envelope has them, by the format of their topic."""
     match form:
         case Format.BYTES:
-            found = pl.select(pl.concat_str(pl.lit('"'), values.bin.encode("base64"), pl.lit('"'))).to_series()
+            value_text = pl.select(pl.concat_str(pl.lit('"'), values.bin.encode("base64"), pl.lit('"'))).to_series()
         case Format.TEXT:
             return json_strings(values)
         case _:
-            found = values.cast(pl.String)
-    return found.fill_null("null")
+            value_text = values.cast(pl.String)
+    return value_text.fill_null("null")

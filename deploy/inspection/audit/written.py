@@ -145,7 +145,7 @@ _ALONE = "lpos IS NULL AND rpos IS NOT NULL"
 def alone_as_copies(table: str) -> str:
     """Returns, in SQL, what a table holds of a join of the type `full`, given tables called `in_…`.
 
-    Rows about right records alone are judged like copies in a topic `unjoined`.
+    Rows about right records alone are verified like copies in a topic `unjoined`.
     """
     if table == "rows":
         return f"SELECT * FROM in_rows WHERE NOT ({_ALONE})"

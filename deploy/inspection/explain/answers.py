@@ -39,14 +39,14 @@ class Explainer:
     def key(self, key: bytes, count: int, until_ms: int | None = None) -> KeyAnswer:
         """Explains the newest left records of a key, or those not after a time."""
         left = self._of.inputs["left"]
-        found = left.newest_of(key, count, until_ms, sorted(left.ends))
-        newest = found.records[:count]
+        searched = left.newest_of(key, count, until_ms, sorted(left.ends))
+        newest = searched.records[:count]
         lefts = [self._lefts.about(record, brief=at > 0) for at, record in enumerate(newest)]
         rights: tuple[SideRecord, ...] = ()
         if not newest:
             right = self._of.inputs["right"]
             rights = right.newest_of(key, count, until_ms, sorted(right.ends)).records[:count]
-        return KeyAnswer(key, tuple(lefts), (found.offsets, found.unread), rights)
+        return KeyAnswer(key, tuple(lefts), (searched.offsets, searched.unread), rights)
 
     def position(self, side: str, position: Position) -> LeftAnswer | RightAnswer | Gone:
         """Explains the record at a position."""

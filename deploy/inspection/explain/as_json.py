@@ -33,7 +33,7 @@ def for_machines(answer: Answer) -> dict[str, Any]:
                 "topic": answer.topic,
                 "position": list(answer.position),
                 "gone": answer.why,
-                "rows": [_written_json(row) for row in answer.rows.found],
+                "rows": [_written_json(row) for row in answer.rows.written],
             }
         case KeyAnswer():
             return {
@@ -70,7 +70,7 @@ def _left_json(answer: LeftAnswer) -> dict[str, Any]:
         "outcome": str(answer.outcome),
         "reason": answer.reason,
         "late": answer.late,
-        "rows": [_written_json(row) for row in answer.rows.found],
+        "rows": [_written_json(row) for row in answer.rows.written],
         "rows_are_of_this_checkpoint": answer.ours,
         "moved_from": answer.moved_from,
         "copies": [_written_json(copy) for copy in answer.copies],

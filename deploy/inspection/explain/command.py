@@ -14,7 +14,7 @@ import typer
 
 from deploy.check.access import explained
 from deploy.check.uses import to_explain
-from deploy.errors import DeployError, code_of_look
+from deploy.errors import DeployError, code_of_inspection
 from deploy.inspection.explain.answers import Explainer
 from deploy.inspection.explain.as_json import Answer, for_machines, read_key
 from deploy.inspection.explain.model import Gone, KeyAnswer
@@ -27,7 +27,7 @@ from teacup.base.errors import ExitCode, SettingsInvalid
 from teacup.base.now import wall_ms
 from teacup.base.times import millis_of
 from teacup.kafka.errors import KafkaIOError
-from teacup.kafka.log.admin import LOOK_WITHIN_S, wait_for_brokers
+from teacup.kafka.log.admin import BROKERS_WITHIN_S, wait_for_brokers
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -86,13 +86,13 @@ def explain_of(
     given = [part for assignment in assignments for part in ("--set", assignment)]
     command = shlex.join(["teacup", "explain", str(job_file), *given])
     try:
-        wait_for_brokers(job.spec.kafka, give_up_after_s=LOOK_WITHIN_S)
+        wait_for_brokers(job.spec.kafka, give_up_after_s=BROKERS_WITHIN_S)
         with explained(lambda: to_explain(job)), Explainer.opened(job, _progress, question.most) as explainer:
             answer = question.answered(explainer)
             stored = explainer.how_far_stored()
             words = Words(explainer.spec, job.output.topic, command, wall_ms(), stored)
     except (DeployError, JoinError, KafkaIOError) as error:
-        return _failed(str(error), code_of_look(error))
+        return _failed(str(error), code_of_inspection(error))
     if as_json:
         typer.echo(json.dumps(for_machines(answer)))
     else:
@@ -105,7 +105,7 @@ def _is_empty(answer: Answer) -> bool:
     """Returns whether there was nothing to explain."""
     match answer:
         case Gone():
-            return not answer.rows.found
+            return not answer.rows.written
         case KeyAnswer():
             return not answer.lefts and not answer.rights
         case _:

@@ -122,12 +122,12 @@ class Input:
 
     def proving(self, partition: int, start: int, end: int, listed_ms: int) -> list[I64]:
         """Returns the times in [start, end) that prove something, for a batch planned then. Raises `KafkaIOError`."""
-        found: list[I64] = []
+        proving: list[I64] = []
         with closing(self._reader.read(partition, start, end)) as batches:
             for batch in batches:
                 self._budget.spent(batch.num_rows, self.side.topic)
-                found.append(self._parse(batch, listed_ms, UNKNOWN).proving_ms)
-        return found
+                proving.append(self._parse(batch, listed_ms, UNKNOWN).proving_ms)
+        return proving
 
     def around(
         self, key: bytes, zones: Sequence[tuple[int, int]], center_ms: int, partitions: Iterable[int]
@@ -156,18 +156,18 @@ class Input:
         tops = {p: ends.stable for p, ends in at.items()}
         if until_ms is not None:
             tops = self._offsets_of(until_ms + self.side.disorder_ms + 1, at, margin_ms=0)
-        found: list[SideRecord] = []
+        records: list[SideRecord] = []
         offsets = unread = 0
         left = {p: top for p, top in tops.items() if top > at[p].start}
         own = pl.Series([key], dtype=pl.Binary)
-        while left and len(found) < count and offsets < self._budget.most:
+        while left and len(records) < count and offsets < self._budget.most:
             spans = {p: (max(top - CHUNK, at[p].start), top) for p, top in left.items()}
             part = self._read([(0, 0, p, span) for p, span in spans.items()], lambda keys: _in(keys, own))
-            found += (r for r in part.records if until_ms is None or r.time_ms is None or r.time_ms <= until_ms)
+            records += (r for r in part.records if until_ms is None or r.time_ms is None or r.time_ms <= until_ms)
             offsets, unread = offsets + part.offsets, unread + part.unread
             left = {p: low for p, (low, _) in spans.items() if low > at[p].start}
-        found.sort(key=lambda r: (-(r.time_ms if r.time_ms is not None else -1), r.partition, -r.offset))
-        return Searched(tuple(found), offsets, unread + sum(top - at[p].start for p, top in left.items()))
+        records.sort(key=lambda r: (-(r.time_ms if r.time_ms is not None else -1), r.partition, -r.offset))
+        return Searched(tuple(records), offsets, unread + sum(top - at[p].start for p, top in left.items()))
 
     def _read(self, spans: Sequence[tuple[int, int, int, Span]], mine: Callable[[pl.Series], Any]) -> Searched:
         """Reads these spans of partitions in order, as far as the budget goes."""
@@ -179,13 +179,13 @@ class Input:
             else:
                 taken.setdefault(p, []).append((low, high))
                 room, offsets = room - (high - low), offsets + high - low
-        found = [
+        records = [
             record
             for p, some in sorted(taken.items())
             for low, high in _merged(some)
             for record in self._span(p, low, high, mine)
         ]
-        return Searched(tuple(found), offsets, unread)
+        return Searched(tuple(records), offsets, unread)
 
     def _span(self, partition: int, start: int, end: int, mine: Callable[[pl.Series], Any]) -> Iterator[SideRecord]:
         with closing(self._reader.read(partition, start, end)) as batches:
@@ -207,9 +207,9 @@ class Input:
         offset = batch.column("offset")[0].as_py()
         read = self.read(partition, offset)
         span = read.range_of(self.name, partition)
-        known = None if read.after is None else read.after.side(self.name)[partition].schemas
-        if known:
-            batch = as_first_read(batch, dict(known), f"{self.side.topic}-{partition}")
+        schemas = None if read.after is None else read.after.side(self.name)[partition].schemas
+        if schemas:
+            batch = as_first_read(batch, dict(schemas), f"{self.side.topic}-{partition}")
         done = read.plan is not None and not read.batches.unread
         listed_ms = read.plan.listed_ms if done and read.plan is not None else self.now_ms
         parsed = self._parse(batch, listed_ms, UNKNOWN)
@@ -239,8 +239,8 @@ class Input:
         queries = {p: TimeQuery(max(time_ms, 0), ends.start, ends.stable, margin) for p, ends in at.items()}
         if not queries:
             return {}
-        found = self.log.first_at_or_after(queries, self.now_ms + self._spec.max_future_skew_ms, sure=True)
-        return {p: answer.offset for p, answer in found.items()}
+        starts = self.log.first_at_or_after(queries, self.now_ms + self._spec.max_future_skew_ms, sure=True)
+        return {p: answer.offset for p, answer in starts.items()}
 
 
 def _in(keys: pl.Series, some: pl.Series) -> Any:
@@ -265,13 +265,13 @@ def _without(span: Span, done: Iterable[Span]) -> list[Span]:
 
 def _merged(spans: Iterable[Span]) -> list[Span]:
     """Merges adjacent spans, as a seek takes as long as reading thousands of records."""
-    found: list[Span] = []
+    merged: list[Span] = []
     for low, high in sorted(spans):
-        if found and found[-1][1] == low:
-            found[-1] = (found[-1][0], high)
+        if merged and merged[-1][1] == low:
+            merged[-1] = (merged[-1][0], high)
         else:
-            found.append((low, high))
-    return found
+            merged.append((low, high))
+    return merged
 
 
 def _shown(side: Side, value: bytes | None) -> str | None:

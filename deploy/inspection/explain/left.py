@@ -30,7 +30,7 @@ from deploy.inspection.explain.stored import StoredNow, stored_now
 from deploy.inspection.explain.written import Ended
 from joins.batch.facts import BucketFacts, RangeFacts
 from joins.batch.rules import earliest_right, kept_from, latest_right
-from joins.explain import UNREAD, BatchSpan, Candidate, MatchReason, Position, SideRecord, Visibility, judge
+from joins.explain import UNREAD, BatchSpan, Candidate, MatchReason, Position, SideRecord, Visibility, match_reasons
 from joins.outcome import Outcome
 from joins.plan.readable import EndOffsets
 from joins.plan.wait_reasons import LeftWaits, why_left_waits
@@ -86,25 +86,26 @@ class LeftAnswers:
         if answer.outcome is not RecordState.UNMATCHED or not later or left_ms is None or answer.limit is None:
             return None
         right = later[0]
-        reached = reaching_back(spec, left_ms, self._of.plans.looks(*right.position))
+        reached = reaching_back(spec, left_ms, self._of.plans.ranges(*right.position))
         if reached is None:
             return None
-        looks, rested_ms = reached
-        spans = [(look, look.of.start, following.of.start) for look, following in pairwise(looks)]
+        ranges, rested_ms = reached
+        spans = [(range_, range_.of.start, following.of.start) for range_, following in pairwise(ranges)]
         if sum(end - start for _, start, end in spans) > MOST_PROVING:
             return None
         try:
             proving = self._of.inputs["right"].proving
             read = [
-                replace(look, times=proving(right.partition, start, end, look.listed_ms)) for look, start, end in spans
+                replace(range_, times=proving(right.partition, start, end, range_.listed_ms))
+                for range_, start, end in spans
             ]
         except KafkaIOError as error:
             self._of.note(f"how long left should have waited is not known: {error}")
             return None
         stalled_ms = answer.limit.stalled_from_ms
         gave_up = stalled_ms is not None and left_ms >= stalled_ms
-        known = passed(spec, [*read, looks[-1]], rested_ms)
-        return remedy(spec, left_ms, known, looks[-1].listed_ms if gave_up else None)
+        passed_by = passed(spec, [*read, ranges[-1]], rested_ms)
+        return remedy(spec, left_ms, passed_by, ranges[-1].listed_ms if gave_up else None)
 
     def _moved_from(self, record: SideRecord) -> str | None:
         """Returns the checkpoint that joined a record before `teacup move`."""
@@ -135,9 +136,9 @@ class LeftAnswers:
     def _outcome(
         self, record: SideRecord, read: BatchRead, rows: RowsFound, copies: Sequence[Written]
     ) -> tuple[RecordState, str | None]:
-        if rows.found:
-            matched = any(row.right is not None for row in rows.found)
-            reason = next((row.reason for row in rows.found if row.reason is not None), None)
+        if rows.written:
+            matched = any(row.right is not None for row in rows.written)
+            reason = next((row.reason for row in rows.written if row.reason is not None), None)
             return (
                 (RecordState.MATCHED, None)
                 if matched
@@ -209,25 +210,25 @@ class LeftAnswers:
         zones = [(low, high)] if matched else [(low, high), (high + 1, high + near), (low - near, low - 1)]
         direct = spec.is_direct
         own = [p for p in right.ends if p == record.partition] if direct else sorted(right.ends)
-        found, offsets, unread = self._right_around(record, zones, own)
+        records, offsets, unread = self._right_around(record, zones, own)
         others = [p for p in right.ends if p not in own]
         if others and not matched:
             more, extra, left_out = self._right_around(record, zones[:1], others)
-            found, offsets, unread = [*found, *more], offsets + extra, unread + left_out
+            records, offsets, unread = [*records, *more], offsets + extra, unread + left_out
         if not matched and high + near < right.now_ms:
             later, extra, left_out = self._right_around(record, [(high + near + 1, right.now_ms)], own)
-            known = {r.position for r in found}
-            found += [
-                r for r in later if r.position not in known and r.time_ms is not None and low <= r.time_ms <= high
+            positions = {r.position for r in records}
+            records += [
+                r for r in later if r.position not in positions and r.time_ms is not None and low <= r.time_ms <= high
             ]
             offsets += extra
             if left_out:
                 self._of.note(
                     f"{left_out:,} later right records were not read: some may be late records in its interval"
                 )
-        found += self.winners(answer, *found)
-        found = self._with_stored(answer, found)
-        return self.judged(answer, found), (offsets, unread)
+        records += self.winners(answer, *records)
+        records = self._with_stored(answer, records)
+        return self.judged(answer, records), (offsets, unread)
 
     def _right_around(
         self, record: SideRecord, zones: Sequence[tuple[int, int]], partitions: Sequence[int]
@@ -235,7 +236,7 @@ class LeftAnswers:
         assert record.key is not None
         assert record.time_ms is not None
         try:
-            found = self._of.inputs["right"].around(record.key, zones, record.time_ms, partitions)
+            around = self._of.inputs["right"].around(record.key, zones, record.time_ms, partitions)
         except (OffsetOutOfRange, TopicMissing) as error:
             self._of.note(f"right records are not known: {error}")
             return [], 0, 0
@@ -244,7 +245,7 @@ class LeftAnswers:
             self._of.note(
                 f"retention has deleted right records of its interval: {self._spec.right.topic} begins later now"
             )
-        return list(found.records), found.offsets, found.unread
+        return list(around.records), around.offsets, around.unread
 
     def _is_cut(self, from_ms: int, partitions: Sequence[int]) -> bool:
         """Returns whether records of this time may have been deleted, as the log begins with later ones."""
@@ -256,16 +257,16 @@ class LeftAnswers:
     def winners(self, answer: LeftAnswer, *known: SideRecord) -> list[SideRecord]:
         """Reads the right records in the rows, except the known ones."""
         have = {record.position for record in known}
-        found: list[SideRecord] = []
-        for position in dict.fromkeys(row.right for row in answer.rows.found if row.right is not None):
+        winners: list[SideRecord] = []
+        for position in dict.fromkeys(row.right for row in answer.rows.written if row.right is not None):
             if position in have:
                 continue
             try:
-                found.append(self._of.inputs["right"].at(*position))
+                winners.append(self._of.inputs["right"].at(*position))
             except NoRecord as missing:
                 where = f"{self._spec.right.topic}-{position[0]} offset {position[1]}"
                 self._of.note(f"the right record of its row, {where}, cannot be read: {missing}")
-        return found
+        return winners
 
     def judged(self, answer: LeftAnswer, rights: Sequence[SideRecord]) -> list[Candidate]:
         record, read = answer.record, answer.read
@@ -277,13 +278,13 @@ class LeftAnswers:
         late = answer.late if judged else False
         visible = UNREAD if answer.outcome is RecordState.HELD else batches
         passage = Visibility(visible, expiry_ms, late, self._spec.is_direct)
-        in_rows = {row.right for row in answer.rows.found if row.right is not None} if answer.rows.found else None
-        return judge(self._spec, record, rights, passage, in_rows)
+        in_rows = {row.right for row in answer.rows.written if row.right is not None} if answer.rows.written else None
+        return match_reasons(self._spec, record, rights, passage, in_rows)
 
-    def _with_stored(self, answer: LeftAnswer, found: Sequence[SideRecord]) -> list[SideRecord]:
+    def _with_stored(self, answer: LeftAnswer, records: Sequence[SideRecord]) -> list[SideRecord]:
         """Lookup join: marks the records that were stored when the left record was looked up."""
         if not self._spec.right.source.is_stored:
-            return list(found)
+            return list(records)
         assert answer.record.key is not None
         assert answer.record.time_ms is not None
         before = answer.read.before
@@ -291,20 +292,29 @@ class LeftAnswers:
         stored: StoredNow = stored_now(self._spec, answer.record.key, complete_ms)
         if stored.problem is not None:
             self._of.note(f"what the store holds of its key is not known: {stored.problem}")
-            return list(found)
-        kept = {record.position: record for record in stored.records}
+            return list(records)
+        stored_records = {record.position: record for record in stored.records}
         low = kept_from(self._spec.right, answer.record.time_ms)
         if stored.retained_from_ms is not None and low < stored.retained_from_ms:
             self._of.note("the store may have dropped right records of its interval by now")
-        for record in found:
+        for record in records:
             in_time = record.time_ms is not None and low <= record.time_ms <= latest_right(
                 self._spec.right, answer.record.time_ms
             )
-            if in_time and record.key == answer.record.key and record.dead is None and record.position not in kept:
+            if (
+                in_time
+                and record.key == answer.record.key
+                and record.dead is None
+                and record.position not in stored_records
+            ):
                 where = f"{self._spec.right.topic}-{record.partition} offset {record.offset}"
                 self._of.note(f"{where} is not in the store now: not stored yet, dropped, or replaced by a newer one")
-        missing = [record for position, record in kept.items() if position not in {r.position for r in found}]
-        return [replace(r, read=kept[r.position].read) if r.position in kept else r for r in found] + missing
+        missing = [
+            record for position, record in stored_records.items() if position not in {r.position for r in records}
+        ]
+        return [
+            replace(r, read=stored_records[r.position].read) if r.position in stored_records else r for r in records
+        ] + missing
 
     def _deduced(self, answer: LeftAnswer) -> LeftAnswer:
         """Says why there is no row, and what it must be according to the plans, if they tell."""
@@ -344,7 +354,7 @@ class LeftAnswers:
         return replace(answer, outcome=RecordState.UNMATCHED, reason=self._why_alone(answer.record, answer.read))
 
     def _is_ours(self, rows: RowsFound) -> bool:
-        return all(row.batch is None or row.batch.origin == self._of.origin for row in rows.found)
+        return all(row.batch is None or row.batch.origin == self._of.origin for row in rows.written)
 
     def ended(self, position: Position, number: int | None) -> Ended:
         in_order = self._spec.path is not JoinPath.SHUFFLED and self._of.job.output.exactly_once
@@ -353,10 +363,10 @@ class LeftAnswers:
 
 def _copied_left(record: SideRecord, rows: RowsFound) -> list[str]:
     """Returns the side topics that may have a copy of a left record. Dead letters have no rows."""
-    if not rows.found:
+    if not rows.written:
         may_be_late = record.dead is None and record.late_by_ms != 0
         return [Outcome.DEAD_LETTER, *([Outcome.LATE] if may_be_late else [])]
-    return [Outcome.LATE] if any(row.late for row in rows.found) else []
+    return [Outcome.LATE] if any(row.late for row in rows.written) else []
 
 
 def _bucket_of(record: SideRecord, buckets: int) -> int:

@@ -39,7 +39,7 @@ class Written:
 class RowsFound:
     """Rows or copies. `gone`: retention has deleted where they may have been; unread: offsets not searched."""
 
-    found: tuple[Written, ...] = ()
+    written: tuple[Written, ...] = ()
     offsets: int = 0
     unread: int = 0
     gone: bool = False
@@ -137,14 +137,14 @@ class LeftAnswer:
     @property
     def late(self) -> bool | None:
         """Returns whether it came later than its disorder allows; None if that is not known."""
-        if self.rows.found:
-            return any(row.late for row in self.rows.found)
+        if self.rows.written:
+            return any(row.late for row in self.rows.written)
         return None if self.record.late_by_ms is None else self.record.late_by_ms > 0
 
     @property
     def number(self) -> int | None:
         """Returns the number of its batch, if that is known."""
-        tags = {row.batch.number for row in self.rows.found if row.batch is not None}
+        tags = {row.batch.number for row in self.rows.written if row.batch is not None}
         return self.read.batches.number or (min(tags) if tags else None)
 
 

@@ -14,7 +14,7 @@ from functools import cached_property
 from deploy.checkpoint.join_checkpoint import Checkpoint
 from deploy.checkpoint.place import current
 from deploy.inspection.explain.model import BatchRead
-from deploy.inspection.explain.remedy import Look
+from deploy.inspection.explain.remedy import PlannedRange
 from deploy.jobfile.job import JoinJob
 from joins.batch.handover import Handover
 from joins.batch.state import BatchPlan, Bucket
@@ -100,15 +100,15 @@ class Plans:
             return BatchRead(UNREAD, following, after)
         return BatchRead(BatchSpan.one(plan.number), plan, before, after)
 
-    def looks(self, partition: int, offset: int) -> Iterator[Look]:
-        """Yields the looks at a right partition by the batch that read an offset and by earlier ones, newest first."""
+    def ranges(self, partition: int, offset: int) -> Iterator[PlannedRange]:
+        """Yields the ranges of a right partition of the batch that read an offset and by earlier ones, newest first."""
         at = self._last_from("right", partition, offset)
         for each in range(-1 if at is None else at, -1, -1):
             plan = self._plan(each)
             bucket = bucket_with(plan, "right", partition)
             if plan is None or bucket is None:
                 return
-            yield Look(plan.listed_ms, bucket.right[partition])
+            yield PlannedRange(plan.listed_ms, bucket.right[partition])
 
     def _last_from(self, side: str, partition: int, offset: int) -> int | None:
         """Returns the last plan that begins at or before an offset, by bisection, as plans only go forward."""

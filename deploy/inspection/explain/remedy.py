@@ -33,8 +33,8 @@ from teacup.kafka.headers import DELETED
 
 
 @dataclass(frozen=True, slots=True)
-class Look:
-    """A batch's look at a right partition, before or while the right record was read.
+class PlannedRange:
+    """What a batch planned to read of a right partition, before or while the right record was read.
 
     listed_ms   when the batch was planned
     of          its range of the partition
@@ -51,71 +51,73 @@ class Passed:
     """What made a right partition complete before the right record was read; `UNKNOWN`: nothing did.
 
     proved_ms   the largest time that its records proved
-    looked_ms   when its end was last looked at with nothing more to read; the clock counts from there
+    read_to_end_ms   when its end was last listed with nothing more to read; the clock counts from there
     """
 
     proved_ms: int = UNKNOWN
-    looked_ms: int = UNKNOWN
+    read_to_end_ms: int = UNKNOWN
 
 
-def passed(spec: JoinSpec, looks: Sequence[Look], looked_ms: int) -> Passed:
-    """Sums up what `reaching_back` returns; the last look is by the batch that read the right record."""
-    tracker = WatermarkTracker.carried(spec.outliers, looks[0].of.tail)
-    # On the shuffled path left goes by what is known before a batch: what the last look but one read counts too late.
-    pairs = list(pairwise(looks))
+def passed(spec: JoinSpec, ranges: Sequence[PlannedRange], read_to_end_ms: int) -> Passed:
+    """Sums up what `reaching_back` returns; the last is of the batch that read the right record."""
+    tracker = WatermarkTracker.carried(spec.outliers, ranges[0].of.tail)
+    # On the shuffled path left goes by what is known before a batch: what the last range but one read counts too late.
+    pairs = list(pairwise(ranges))
     counted = pairs[:-1] if spec.path is JoinPath.SHUFFLED else pairs
-    for look, _ in counted:
-        for times in look.times:
+    for range_, _ in counted:
+        for times in range_.times:
             tracker.see(times)
-    for look, following in pairs:
-        if _was_at_rest(look, following):
-            looked_ms = following.listed_ms
-    return Passed(tracker.reached_ms, looked_ms)
+    for range_, following in pairs:
+        if _was_at_rest(range_, following):
+            read_to_end_ms = following.listed_ms
+    return Passed(tracker.reached_ms, read_to_end_ms)
 
 
-def remedy(spec: JoinSpec, left_ms: int, known: Passed, read_ms: int | None = None) -> Mapping[str, int]:
+def remedy(spec: JoinSpec, left_ms: int, passed_by: Passed, read_ms: int | None = None) -> Mapping[str, int]:
     """Returns, by key, the smallest values with which a left record of this time would have waited.
 
     read_ms   when the right record was read, if left went by `max_wait`
     """
-    needed_ms, found = latest_right(spec.right, left_ms), {}
-    if known.proved_ms - spec.right.disorder_ms > needed_ms:
-        found["right.disorder"] = known.proved_ms - needed_ms
-    if known.looked_ms - spec.producer_delay_ms > needed_ms:
-        found["producer_delay"] = known.looked_ms - needed_ms
+    needed_ms, remedies = latest_right(spec.right, left_ms), {}
+    if passed_by.proved_ms - spec.right.disorder_ms > needed_ms:
+        remedies["right.disorder"] = passed_by.proved_ms - needed_ms
+    if passed_by.read_to_end_ms - spec.producer_delay_ms > needed_ms:
+        remedies["producer_delay"] = passed_by.read_to_end_ms - needed_ms
     if read_ms is not None:
-        found["max_wait"] = read_ms - left_ms
-    return found
+        remedies["max_wait"] = read_ms - left_ms
+    return remedies
 
 
-def reaching_back(spec: JoinSpec, left_ms: int, looks: Iterable[Look]) -> tuple[list[Look], int] | None:
-    """Returns the looks that matter, oldest first, and the rest before them; None if they do not reach back far enough.
+def reaching_back(
+    spec: JoinSpec, left_ms: int, ranges: Iterable[PlannedRange]
+) -> tuple[list[PlannedRange], int] | None:
+    """Returns the ranges that matter, oldest first, and the rest before them; None if they do not reach far enough.
 
-    looks   newest first, beginning with the batch that read the right record
+    ranges   newest first, beginning with the batch that read the right record
 
-    What matters begins with the last look that found the partition less complete than the left record needs. Longer
+    What matters begins with the last range that found the partition less complete than the left record needs. Longer
     `right.disorder` may leave the partition as complete as the clock had made it before. The clock counts as long as
-    the partition is at rest, in looks that need no batch, too: so the rest is when the last one ended, or `UNKNOWN`.
+    the partition is at rest, in ranges with nothing to read, too: so the rest is when the last one ended, or `UNKNOWN`.
     """
-    older, found = iter(looks), []
-    for look in older:
-        found.append(look)
-        if look.of.watermark_ms <= latest_right(spec.right, left_ms):
-            return found[::-1], _rested_ms(look, older)
+    older, reaching = iter(ranges), []
+    for range_ in older:
+        reaching.append(range_)
+        if range_.of.watermark_ms <= latest_right(spec.right, left_ms):
+            return reaching[::-1], _rested_ms(range_, older)
     return None
 
 
-def _rested_ms(following: Look, older: Iterable[Look]) -> int:
-    for look in older:
-        if _was_at_rest(look, following):
+def _rested_ms(following: PlannedRange, older: Iterable[PlannedRange]) -> int:
+    for range_ in older:
+        if _was_at_rest(range_, following):
             return following.listed_ms
-        following = look
+        following = range_
     return UNKNOWN
 
 
-def _was_at_rest(look: Look, following: Look) -> bool:
-    """Returns whether a look had read the partition to its end, and the clock counted from then on."""
-    return UNKNOWN < look.of.claim_ms <= following.of.watermark_ms
+def _was_at_rest(range_: PlannedRange, following: PlannedRange) -> bool:
+    """Returns whether a range was to read the partition to its end, and the clock counted from then on."""
+    return UNKNOWN < range_.of.claim_ms <= following.of.watermark_ms
 
 
 def advice(spec: JoinSpec, answer: LeftAnswer) -> str | None:

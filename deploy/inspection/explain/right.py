@@ -43,23 +43,23 @@ class RightAnswers:
         lefts: list[tuple[LeftAnswer, Candidate]] = []
         searched, more, unsure = (0, 0), 0, False
         if record.dead is None and record.key is not None and record.time_ms is not None:
-            found, searched = self._lefts_of(record)
-            more = max(len(found) - MOST_LEFTS, 0)
+            all_lefts, searched = self._lefts_of(record)
+            more = max(len(all_lefts) - MOST_LEFTS, 0)
             if more:  # those that it is joined with come first
                 rows = self._rows_with(record)
-                holders = {row.left for row in rows.found}
-                found.sort(key=lambda left: left.position not in holders)
+                holders = {row.left for row in rows.written}
+                all_lefts.sort(key=lambda left: left.position not in holders)
                 unsure = not holders and (rows.unread > 0 or rows.gone)
                 if unsure:
                     notes.append(f"whether it is in the row of one of {more:,} more left records is not known")
-            for left in found[:MOST_LEFTS]:
+            for left in all_lefts[:MOST_LEFTS]:
                 answer = self._lefts.about(left, brief=True)
                 notes += [note for note in answer.notes if note not in notes]
                 candidate = self._lefts.judged(answer, [record, *self._lefts.winners(answer, record)])[0]
                 lefts.append((answer, candidate))
         copies = self._of.copies("right", record, self._copied_right(record, lefts), read)
         if Outcome.UNJOINED in self._spec.right.type.outcomes and record.time_ms is not None:
-            copies += tuple(row for row in self._rows_with(record).found if row.left is None)
+            copies += tuple(row for row in self._rows_with(record).written if row.left is None)
         outcome, reason, expiry_ms = self._outcome_of_right(record, read, copies, lefts, notes)
         if unsure and outcome in (RecordState.IN_WINDOW, RecordState.UNJOINED) and not copies:
             outcome, reason = RecordState.UNKNOWN, None
@@ -94,7 +94,7 @@ class RightAnswers:
         direct = spec.is_direct
         own = [p for p in left.ends if p == record.partition] if direct else sorted(left.ends)
         zones = [(low, high), (high + 1, high + NEAR_MS), (low - NEAR_MS, low - 1)]
-        found = left.around(record.key, zones, record.time_ms, own)
+        around = left.around(record.key, zones, record.time_ms, own)
         at_ms = record.time_ms
 
         def distance(other: SideRecord) -> tuple[bool, int, Position]:
@@ -102,9 +102,9 @@ class RightAnswers:
             inside = other.time_ms is not None and low <= other.time_ms <= high
             return not inside, away, other.position
 
-        same = sorted((other for other in found.records if other.key == record.key), key=distance)
+        same = sorted((other for other in around.records if other.key == record.key), key=distance)
         inside = [other for other in same if not distance(other)[0]]
-        return inside or same[:2], (found.offsets, found.unread)
+        return inside or same[:2], (around.offsets, around.unread)
 
     def _outcome_of_right(
         self,

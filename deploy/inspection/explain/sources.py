@@ -56,14 +56,14 @@ class Sources:
         """Finds copies in these side topics; there are none if no batch has read the record."""
         if read.batches.unread:
             return ()
-        found: list[Written] = []
+        copies: list[Written] = []
         for name in names:
             asked = getattr(self.job.output, name)
             topic = None if asked is None else self.topic(asked)
             if topic is not None:
                 source = self.spec.side(side).topic
-                found += topic.about(side, record.position, self._copied_from(record, read), source=source).found
-        return tuple(found)
+                copies += topic.about(side, record.position, self._copied_from(record, read), source=source).written
+        return tuple(copies)
 
     def _copied_from(self, record: SideRecord, read: BatchRead) -> int:
         listed_ms = 0 if read.plan is None else read.plan.listed_ms
@@ -73,8 +73,8 @@ class Sources:
         if name not in self._topics:
             try:
                 of_verdicts = self.spec.right.source.is_stored and name == self.job.output.unjoined
-                known = None if of_verdicts else self._known
-                self._topics[name] = WrittenTopic(self.job, name, self._budget, known)
+                plans = None if of_verdicts else self._known
+                self._topics[name] = WrittenTopic(self.job, name, self._budget, plans)
             except AccessRefused:
                 raise
             except KafkaIOError as error:

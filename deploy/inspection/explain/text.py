@@ -58,12 +58,12 @@ class Words:
 
     def _outlived(self, answer: Gone) -> Iterator[str]:
         rows = answer.rows
-        for row in rows.found:
+        for row in rows.written:
             right = "no right record" if row.right is None else _at(self.spec.right.topic, row.right)
             because = _because(row.reason)
             where = _at(row.topic, (row.partition, row.offset))
             yield f"  its row is still there, {where}: {row.outcome}{because}, {right}"
-        if rows.offsets and not rows.found:
+        if rows.offsets and not rows.written:
             rest = f"; {rows.unread:,} were not read (`--most`)" if rows.unread else ""
             yield f"  no row about it is among the {rows.offsets:,} records of {self.output} that were read{rest}"
 
@@ -154,7 +154,7 @@ class Words:
                 return f"{answer.outcome}{_because(answer.reason)}{late}"
 
     def _rows(self, answer: LeftAnswer) -> str:
-        rows = answer.rows.found
+        rows = answer.rows.written
         where = [_at(row.topic, (row.partition, row.offset)) for row in rows]
         if not rows:
             where = [_at(copy.topic, (copy.partition, copy.offset)) for copy in answer.copies]
@@ -210,11 +210,11 @@ class Words:
             return f"{until}; {self.stored}"
         if state is None:
             return f"{until}; the job has planned no batch yet"
-        known = state.known_watermark_ms
-        if known > needed_ms:
+        watermark_ms = state.known_watermark_ms
+        if watermark_ms > needed_ms:
             return f"{until}, and it is: the next batch takes it. Is the job running?"
-        more = f", {_about(needed_ms - known)} short" if known > UNKNOWN // 2 else ""
-        line = f"{until}; now it is complete up to {_time(known, record.time_ms)}{more}"
+        more = f", {_about(needed_ms - watermark_ms)} short" if watermark_ms > UNKNOWN // 2 else ""
+        line = f"{until}; now it is complete up to {_time(watermark_ms, record.time_ms)}{more}"
         idle_ms = 0 if answer.read.plan is None else self.now_ms - answer.read.plan.listed_ms
         if idle_ms > IDLE_MS:
             return f"{line}; the last batch was planned {_about(idle_ms)} ago: is the job running?"
@@ -323,7 +323,9 @@ class Words:
     def _became_of_right(self, answer: RightAnswer) -> str:
         match answer.outcome:
             case RecordState.JOINED:
-                rows = [row for left, c in answer.lefts if c.match_reason is MatchReason.WON for row in left.rows.found]
+                rows = [
+                    row for left, c in answer.lefts if c.match_reason is MatchReason.WON for row in left.rows.written
+                ]
                 mine = [row for row in rows if row.right == answer.record.position]
                 if not mine:  # a dead letter about the left record replaces the row
                     return "joined: its row could not be written, see its left record below"
@@ -384,9 +386,9 @@ def _time(time_ms: int, about_ms: int | None = None) -> str:
     """Returns a time for people, without its date if that is the date of `about_ms`."""
     if time_ms <= UNKNOWN // 2:
         return "an unknown time"
-    text, about = iso(time_ms), "" if about_ms is None else iso(about_ms)
+    text, other = iso(time_ms), "" if about_ms is None else iso(about_ms)
     date, _, clock = text.partition("T")
-    return clock if clock and about.startswith(date) else text
+    return clock if clock and other.startswith(date) else text
 
 
 def _duration(milliseconds: int | None) -> str:

@@ -67,18 +67,18 @@ class WrittenTopic:
         """
         starts = begins_of(self._log, self.ends, from_ms)
         gone = any(0 < self.ends[p].start == at for p, at in starts.items())
-        found: list[Written] = []
+        rows: list[Written] = []
         offsets = unread = 0
         ranked = [[p for p in first if p in starts], [p for p in starts if p not in first]]
         for partitions in ranked:
-            if found:
+            if rows:
                 break
             for p in partitions:
                 end = min(self.ends[p].stable, starts[p] + max(self._budget.most - offsets, 0))
                 some, read, whole = self._partition(p, (starts[p], end), side, position, source, ends)
-                found, offsets = found + some, offsets + read
+                rows, offsets = rows + some, offsets + read
                 unread += 0 if whole else self.ends[p].stable - end
-        return RowsFound(tuple(found), offsets, 0 if found else unread, gone and not found)
+        return RowsFound(tuple(rows), offsets, 0 if rows else unread, gone and not rows)
 
     def _partition(
         self,
@@ -91,7 +91,7 @@ class WrittenTopic:
     ) -> tuple[list[Written], int, bool]:
         """Returns what was found, how many offsets were read, and whether nothing about the record can follow."""
         wanted = f"{position[0]}:{position[1]}"
-        found: list[Written] = []
+        rows: list[Written] = []
         start, end = span
         with closing(self._reader.read(partition, start, end, CHUNK)) as batches:
             for batch in batches:
@@ -106,11 +106,11 @@ class WrittenTopic:
                 if others is not None:
                     here &= ~pl.Series(others)
                 for row in here.arg_true().to_list():
-                    found.append(_written(self.topic, batch.slice(row, 1)))
+                    rows.append(_written(self.topic, batch.slice(row, 1)))
                 last = batch.column("offset")[-1].as_py() + 1
-                if (found and (ends is None or ends.number is None)) or (ends is not None and ends.behind(provenance)):
-                    return found, last - start, True
-        return found, end - start, end >= self.ends[partition].stable
+                if (rows and (ends is None or ends.number is None)) or (ends is not None and ends.behind(provenance)):
+                    return rows, last - start, True
+        return rows, end - start, end >= self.ends[partition].stable
 
 
 @dataclass(frozen=True, slots=True)
@@ -171,8 +171,8 @@ def _reason(value: bytes | None) -> str | None:
 
 
 def _header(row: pa.RecordBatch, name: str) -> str | None:
-    found: str | None = texts_in(row.column("headers"), name)[0]
-    return found
+    text: str | None = texts_in(row.column("headers"), name)[0]
+    return text
 
 
 def _position(texts: pl.Series) -> Position | None:

@@ -24,13 +24,13 @@ _COLOURS = {State.RUNNING: "green", State.DONE: "green", State.STANDBY: "green"}
 
 def table(rows: Sequence[Row], limit_ms: int | None = None) -> RenderableType:
     """Returns the table and the remarks below it; limit_ms: how far behind a job may be."""
-    found = Table(box=None, pad_edge=False, header_style="bold")
+    table_of_jobs = Table(box=None, pad_edge=False, header_style="bold")
     for name in ("job", "state", "last batch", "behind", "lag", "held by"):
-        found.add_column(name, overflow="fold")
+        table_of_jobs.add_column(name, overflow="fold")
     for row in rows:
-        found.add_row(*_cells(row, limit_ms))
+        table_of_jobs.add_row(*_cells(row, limit_ms))
     remarks = [Text(f"{row.name}: {remark}") for row in rows for remark in _few(row)]
-    return Group(found, *([Text("")] if remarks else []), *remarks)
+    return Group(table_of_jobs, *([Text("")] if remarks else []), *remarks)
 
 
 def lines(rows: Sequence[Row], limit_ms: int | None = None) -> Iterator[str]:
@@ -62,8 +62,8 @@ def _cells(row: Row, limit_ms: int | None) -> list[Text]:
 
 def _state(row: Row) -> str:
     life = row.life
-    about = row.lock.holder if row.lock.held else life.code or None
-    return str(life.state) if about is None else f"{life.state} ({about})"
+    detail = row.lock.holder if row.lock.held else life.code or None
+    return str(life.state) if detail is None else f"{life.state} ({detail})"
 
 
 def _batch(row: Row) -> str:
@@ -81,6 +81,6 @@ def _few(row: Row) -> Iterator[str]:
         yield f"and {len(remarks) - SHOWN} more (--json has all)"
 
 
-def looked_at(rows: Sequence[Row]) -> str:
-    """Says when the rows were looked at."""
+def inspected_at(rows: Sequence[Row]) -> str:
+    """Returns when the jobs were inspected, as text."""
     return iso(max((row.looked_ms for row in rows), default=0))

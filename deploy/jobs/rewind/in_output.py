@@ -60,7 +60,7 @@ def rows_in_output(
     """
     topic, kafka = job.output.topic, committed_only(job.written_with)
     origins = [BatchTag.of(job.spec.name, generation, 0).origin for generation in generations]
-    found = _Found(topic, first, origins, _since(job, first, time_ms))
+    of_records = _RowsOfRecords(topic, first, origins, _since(job, first, time_ms))
     with closing(BrokerLog(topic, kafka)) as log, closing(RangeReader(topic, kafka)) as reader:
         if is_compacted(log.config()):
             raise DataLoss(
@@ -69,14 +69,14 @@ def rows_in_output(
         ends = wait_until_readable(log, log.ends(), OPEN_TRANSACTION_S)
         for q, end in ends.items():
             for rows in _rows(topic, reader, q, end.start, end.stable):
-                found.take(q, rows)
+                of_records.take(q, rows)
                 if job.spec.right.type is JoinType.FULL:
-                    found.take_right(rows, again=again)
+                    of_records.take_right(rows, again=again)
     cut = [q for q, end in ends.items() if end.start > 0]
     if job.spec.on_data_loss != CONTINUE:
-        found.check_whole(cut)
-    begins = {p: min(int(some.min()) for some in of) for p, of in found.offsets.items() if p < 0}
-    return RowsToKeep.of({p: np.concatenate(some) for p, some in found.offsets.items()}, {**first, **begins})
+        of_records.check_whole(cut)
+    begins = {p: min(int(some.min()) for some in of) for p, of in of_records.offsets.items() if p < 0}
+    return RowsToKeep.of({p: np.concatenate(some) for p, some in of_records.offsets.items()}, {**first, **begins})
 
 
 def _since(job: JoinJob, first: Mapping[int, int], time_ms: int) -> Mapping[int, int]:
@@ -88,8 +88,8 @@ def _since(job: JoinJob, first: Mapping[int, int], time_ms: int) -> Mapping[int,
 
 
 @dataclass(slots=True)
-class _Found:
-    """What has been found so far.
+class _RowsOfRecords:
+    """Which records have a row, by what was read so far.
 
     since     by left partition, the first offset whose rows matter
     offsets   by left partition (and `of_right`), the offsets of records that have a row
@@ -145,8 +145,8 @@ class _Found:
 
     def check_whole(self, cut: Sequence[int]) -> None:
         """Raises `DataLoss` if rows of interest may have been deleted; cut: the output partitions that lost any."""
-        known = [batch for _, batch in self.before.values()] if self.before.keys() == self.since.keys() else []
-        lost = [q for q in cut if not known or q not in self.begins or self.begins[q] >= min(known)]
+        batches = [batch for _, batch in self.before.values()] if self.before.keys() == self.since.keys() else []
+        lost = [q for q in cut if not batches or q not in self.begins or self.begins[q] >= min(batches)]
         if lost:
             raise DataLoss(
                 f"retention has deleted rows of partitions {lost} of output topic {self.topic!r} that may be about "

@@ -1,6 +1,6 @@
 """Runs `teacup unjoined` once, made for cron: one slice after the other until none is left, then an exit code.
 
-look       look at the join, the output and right (`deploy.jobs.unjoined.look`)
+snapshot   the join, the output and right as they are now (`deploy.jobs.unjoined.snapshot`)
 plan       plan a slice, and save the plan first; an unfinished one comes first
 carry out  run the slice as a Spark batch job (`deploy.jobs.unjoined.stage`), then save the positions
 
@@ -31,7 +31,7 @@ from deploy.jobs.host import spark_properties
 from deploy.jobs.replan import nothing_is_in
 from deploy.jobs.runner import ready, with_lock
 from deploy.jobs.stopping import Stop
-from deploy.jobs.unjoined.look import Logs, check_output, committed_plan, look, state_left_behind
+from deploy.jobs.unjoined.snapshot import Logs, check_output, committed_plan, snapshot, state_left_behind
 from deploy.jobs.unjoined.stage import Work, deliver_slice, verdicts_name
 from deploy.output.accounts import check_whole
 from deploy.watch.concerns import Concern
@@ -141,7 +141,7 @@ def _run(job: JoinJob, logs: Logs, lines: Lines, stop: Stop, start: str | int | 
 
 def _planned(job: JoinJob, logs: Logs, state: Verdicts | None, start: str | int | None) -> Verdicts | None:
     """Plans the next slice and saves the state; returns None if it is not yet known where to start."""
-    seen = look(job, logs)
+    seen = snapshot(job, logs)
     if state is None:
         begin_ms = begin_ms_of(job.spec, seen, start)
         if begin_ms is None:

@@ -94,8 +94,8 @@ def deliver_slice(spark: SparkSession, work: Work) -> list[DeliveredBatch[SliceS
         for partition, joined in _by_partition(right_slice, batches).items():
             yield from summary_rows(judged(work, partition, joined), *NO_RETRY_HELPS)
 
-    found = spark.range(0, tasks, 1, tasks).mapInArrow(positions, "partition int, offset bigint")
-    rows = found.repartitionById(len(partitions), "partition").mapInArrow(judge, SUMMARY_SCHEMA).collect()
+    delivered = spark.range(0, tasks, 1, tasks).mapInArrow(positions, "partition int, offset bigint")
+    rows = delivered.repartitionById(len(partitions), "partition").mapInArrow(judge, SUMMARY_SCHEMA).collect()
     reports = [(row.summary, row.failure) for row in rows]
     return reported(reports, len(partitions), DeliveredBatch[SliceSummary])
 
@@ -116,8 +116,8 @@ def joined_positions(work: Work, piece: Piece) -> Batches:
         inside = inside | ((pl.col("partition") == p) & pl.col("offset").is_between(range_.start, range_.end - 1))
     with losses_of(work.spec).of_planned(WAY_OUT):
         for batch in reader.read(partition, start, end):
-            found = right_positions(batch, topic)
-            yield from found.filter(inside).to_arrow().cast(POSITION).to_batches()
+            positions = right_positions(batch, topic)
+            yield from positions.filter(inside).to_arrow().cast(POSITION).to_batches()
 
 
 def right_positions(batch: pa.RecordBatch, topic: str) -> pl.DataFrame:
@@ -156,10 +156,10 @@ def _items(work: Work, partition: int, joined: JoinedOffsets) -> Iterator[Item[S
 
 def _by_partition(right_slice: RightSlice, batches: Iterable[pa.RecordBatch]) -> dict[int, JoinedOffsets]:
     """Returns one bit per offset of the ranges that came to this task."""
-    found: dict[int, JoinedOffsets] = {}
+    by_partition: dict[int, JoinedOffsets] = {}
     for batch in batches:
         partitions, offsets = (batch.column(i).to_numpy() for i in (0, 1))
         for p in np.unique(partitions).tolist():
             range_ = right_slice.right[p]
-            found.setdefault(p, JoinedOffsets(range_.start, range_.end)).add(offsets[partitions == p])
-    return dict(sorted(found.items()))
+            by_partition.setdefault(p, JoinedOffsets(range_.start, range_.end)).add(offsets[partitions == p])
+    return dict(sorted(by_partition.items()))

@@ -26,7 +26,7 @@ from deploy.watch.hour.wait_curve import BatchWaits, WaitCurve
 from deploy.watch.life.follower import Follower
 from deploy.watch.life.moment import JobState, TopicLag
 from deploy.watch.life.rule import MISSING, Life, Progress, State, progress
-from deploy.watch.listener import About, Listener, Report
+from deploy.watch.listener import JobDescription, Listener, Report
 from deploy.watch.measures import Measured
 from joins.read.waits import BOUNDS_MS
 from teacup.base.errors import ExitCode
@@ -71,26 +71,26 @@ def figures(report: Report, said: Mapping[str, Any]) -> dict[str, float]:
 
     said   its report for machines
     """
-    found: dict[str, float | None] = {"batches": 1, "records": report.records, "seconds": said.get("seconds")}
-    found["longest"] = said.get("seconds")
+    values: dict[str, float | None] = {"batches": 1, "records": report.records, "seconds": said.get("seconds")}
+    values["longest"] = said.get("seconds")
     for name in ("behind_ms", "window_records", "window_bytes", "newest_ms", "dropped", "stored", "written", "known"):
-        found[name] = said.get(name)
+        values[name] = said.get(name)
     rows, watermarks, late = (_mapping(said.get(name)) for name in ("rows", "watermark_ms", "late"))
     disorder = _mapping(said.get("disorder_ms"))
-    found |= {name: rows.get(name) for name in ("matched", "unmatched", "unjoined", "dead_letter")}
+    values |= {name: rows.get(name) for name in ("matched", "unmatched", "unjoined", "dead_letter")}
     for side in ("left", "right"):
-        found[side] = _mapping(said.get("read")).get(side)
-        found[f"{side}_ms"], found[f"late_{side}"] = watermarks.get(side), late.get(side)
-        found[f"disorder_{side}"] = disorder.get(side)
+        values[side] = _mapping(said.get("read")).get(side)
+        values[f"{side}_ms"], values[f"late_{side}"] = watermarks.get(side), late.get(side)
+        values[f"disorder_{side}"] = disorder.get(side)
     if isinstance(said.get("late"), int):
-        found["late_right"] = said["late"]
+        values["late_right"] = said["late"]
     if said.get("unjoined") is not None:
-        found["unjoined"] = said["unjoined"]
+        values["unjoined"] = said["unjoined"]
     if (dead := _mapping(said.get("dead"))) or (dead := _mapping(said.get("refused"))):
-        found["dead_letter"] = (found["dead_letter"] or 0) + sum(dead.values())
+        values["dead_letter"] = (values["dead_letter"] or 0) + sum(dead.values())
     if (waits := getattr(report, "waits", None)) is not None:
-        found |= latencies(waits, said.get("at_ms"))
-    return {name: value for name, value in found.items() if value is not None}
+        values |= latencies(waits, said.get("at_ms"))
+    return {name: value for name, value in values.items() if value is not None}
 
 
 def latencies(waits: BatchWaits, at_ms: int | None) -> dict[str, float | None]:
@@ -124,11 +124,11 @@ class Bin:
     def add(self, figures: Mapping[str, float], late: Mapping[str, Mapping[int, int]]) -> None:
         """Adds a batch."""
         for name, value in figures.items():
-            known = self.figures.get(name)
-            if known is not None and FIGURES[name] is Together.SUM:
-                value += known
-            elif known is not None and FIGURES[name] is Together.LARGEST:
-                value = max(value, known)
+            before = self.figures.get(name)
+            if before is not None and FIGURES[name] is Together.SUM:
+                value += before
+            elif before is not None and FIGURES[name] is Together.LARGEST:
+                value = max(value, before)
             self.figures[name] = value
         for side, counts in late.items():
             into = self.late.setdefault(side, {})
@@ -147,7 +147,7 @@ class LastHour(Listener):
     def __init__(self, follower: Follower, clock_ms: Callable[[], int]) -> None:
         self._follower, self._clock_ms, self._lock = follower, clock_ms, threading.Lock()
         self._takers: tuple[Callable[[Iterable[Measured]], None], ...] = ()
-        self._about: About | None = None
+        self._description: JobDescription | None = None
         self._begun_ms = clock_ms()
         self._now: JobState | None = None
         self._starts: deque[int] = deque(maxlen=SHOWN)
@@ -163,9 +163,9 @@ class LastHour(Listener):
         """Passes the metrics that are computed here to these functions from now on."""
         self._takers = takers
 
-    def opening(self, about: About) -> None:
+    def opening(self, description: JobDescription) -> None:
         with self._lock:
-            self._about, self._now = about, None
+            self._description, self._now = description, None
             self._starts.append(self._clock_ms())
         self.changed()
 
@@ -183,15 +183,15 @@ class LastHour(Listener):
 
     def batch(self, report: Report) -> None:
         now_ms, said = self._clock_ms(), report.for_machines()
-        found = figures(report, said)
+        values = figures(report, said)
         waits: BatchWaits | None = getattr(report, "waits", None)
         with self._lock:
             self._last = now_ms, said
             if report.records:
                 self._read_ms = now_ms
             self._full = self._most is not None and 2 * report.records >= self._most
-            self._bin(now_ms).add(found, getattr(report, "late_by", {}))
-            for name, value in found.items():
+            self._bin(now_ms).add(values, getattr(report, "late_by", {}))
+            for name, value in values.items():
                 if FIGURES[name] is Together.SUM:
                     self._totals[name] = self._totals.get(name, 0) + value
             if said.get("held_by"):
@@ -256,7 +256,7 @@ class LastHour(Listener):
     @property
     def _most(self) -> int | None:
         """The most records that a batch of a join may have; None for other jobs."""
-        most: int | None = None if self._about is None else self._about.settings.get("max_records")
+        most: int | None = None if self._description is None else self._description.settings.get("max_records")
         return most
 
     def _recently(self, now_ms: int) -> float:
@@ -277,12 +277,12 @@ class LastHour(Listener):
             now_ms = self._clock_ms()
             from_ms = max(now_ms - KEPT_MS, self._begun_ms)
             bins = [each for each in self._bins if each.at_ms >= from_ms - STEP_MS]
-            about, now = self._about, self._now
+            description, now = self._description, self._now
             waiting = None if now is None or now.waiting is None else now.waiting
             lag = None if now is None or now.lag is None else now.lag
             return {
                 "now_ms": now_ms,
-                "job": None if about is None else _about(about),
+                "job": None if description is None else _description(description),
                 "begun_ms": self._begun_ms,
                 "from_ms": from_ms,
                 "starts_ms": [at_ms for at_ms in self._starts if at_ms >= from_ms],
@@ -327,18 +327,18 @@ class LastHour(Listener):
 
 def _most_left(lag: TopicLag) -> list[list[Any]]:
     """Returns [topic, partition, unread records] of the partitions with the most, at most `ROWS_OF_LAG`."""
-    found = sorted((-left, topic, p) for topic, by in lag.partitions.items() for p, left in by.items())
-    return [[topic, p, -left] for left, topic, p in found[:ROWS_OF_LAG]]
+    partitions = sorted((-left, topic, p) for topic, by in lag.partitions.items() for p, left in by.items())
+    return [[topic, p, -left] for left, topic, p in partitions[:ROWS_OF_LAG]]
 
 
-def _about(about: About) -> dict[str, Any]:
+def _description(description: JobDescription) -> dict[str, Any]:
     return {
-        "name": about.name,
-        "kind": about.kind,
-        "version": about.version,
-        "does": about.does,
-        "sides": dict(about.sides),
-        "settings": dict(about.settings),
+        "name": description.name,
+        "kind": description.kind,
+        "version": description.version,
+        "does": description.does,
+        "sides": dict(description.sides),
+        "settings": dict(description.settings),
     }
 
 
@@ -351,16 +351,16 @@ def _columns(bins: Sequence[Bin]) -> dict[str, list[float | None]]:
 
 def _held(bins: Sequence[Bin]) -> list[list[Any]]:
     """Returns [from, to, holder], merging adjacent bins with the same holder."""
-    found: list[list[Any]] = []
+    rows: list[list[Any]] = []
     for each in bins:
         if not each.held:
             continue
         who, end_ms = max(each.held, key=lambda who: each.held[who]), each.at_ms + STEP_MS
-        if found and found[-1][1:] == [each.at_ms, who]:
-            found[-1][1] = end_ms
+        if rows and rows[-1][1:] == [each.at_ms, who]:
+            rows[-1][1] = end_ms
         else:
-            found.append([each.at_ms, end_ms, who])
-    return found
+            rows.append([each.at_ms, end_ms, who])
+    return rows
 
 
 def _late(bins: Sequence[Bin]) -> dict[str, list[list[int | None]]]:

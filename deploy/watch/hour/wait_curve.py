@@ -182,10 +182,10 @@ class WaitCurve:
         A pair of sampled records counts for as many pairs as the smaller of the two sampling shares implies. Of the
         right records that a left record meets, the one that needs the least counts.
         """
-        found = pl.DataFrame(records, schema=list(_RECORD))
-        found = found.filter(pl.int_range(pl.len()).over(["key", "is_right"]) < OF_A_KEY).with_row_index("nth")
+        sampled = pl.DataFrame(records, schema=list(_RECORD))
+        sampled = sampled.filter(pl.int_range(pl.len()).over(["key", "is_right"]) < OF_A_KEY).with_row_index("nth")
         is_right = pl.col("is_right") == 1
-        met = found.filter(~is_right).join(found.filter(is_right), on="key")
+        met = sampled.filter(~is_right).join(sampled.filter(is_right), on="key")
         met = met.select(
             "nth",
             missing=pl.col("at_ms_right") - pl.col("at_ms"),

@@ -11,7 +11,7 @@ from collections.abc import Callable
 
 from deploy.watch.life.moment import JobState
 from deploy.watch.life.rule import JobFacts, Life, life
-from deploy.watch.listener import About, Listener
+from deploy.watch.listener import JobDescription, Listener
 from teacup.base.errors import ExitCode
 
 
@@ -28,10 +28,10 @@ class Follower(Listener):
         self._restart_ms: int | None = None
         self._starts = 0
 
-    def opening(self, about: About) -> None:
+    def opening(self, description: JobDescription) -> None:
         with self._lock:
             self._now = self._code = self._restart_ms = None
-            self._ends, self._error = about.ends, ""
+            self._ends, self._error = description.ends, ""
             self._starts += 1
 
     def moment(self, now: JobState) -> None:

@@ -136,7 +136,7 @@ class JobFacts:
 
 def life(facts: JobFacts) -> Life:
     """Returns the state of a job of this process."""
-    return next(found for rule in _RULES if (found := rule(facts)) is not None)
+    return next(life for rule in _RULES if (life := rule(facts)) is not None)
 
 
 def _ended(facts: JobFacts) -> Life | None:

@@ -25,7 +25,7 @@ from joins.errors import CallRefused, ClockBehind, NoRetention, StoreUnreachable
 from joins.lookup.feed.spec import Compaction, Fed, FedRange, FeedSpec, check_table, never_fed_below, proven_by
 from joins.lookup.feed.stage import UNREACHABLE, FeedTicket, feed, feed_client
 from joins.lookup.key_lookup import REFUSED, refused
-from joins.plan.clock_checks import PlanClock, look_at_clock
+from joins.plan.clock_checks import PlanClock, check_last_times
 from joins.plan.log_checks import LONGEST_DOWNTIME_MS, is_compacted, refuse_compaction
 from joins.read.side_log import side_log
 from teacup.kafka.log.broker_log import BrokerLog
@@ -41,7 +41,7 @@ from teacup.storage.model import Keep
 
 log = logging.getLogger("teacup.joins.lookup.feed.source")
 
-STORE_LOOK_EVERY_S = 1.0
+STORE_POLL_EVERY_S = 1.0
 ONE_TRY_S = 2.0
 
 
@@ -58,7 +58,7 @@ class FeedReader(StreamReader):
         self._config: Mapping[str, str] = {}
         self._nothing_unread_ms = 0  # when all was read, and there was nothing more
         self._unread: dict[int, int] = {}  # of the batch that was planned last
-        self._looked_at_s = 0.0
+        self._polled_at_s = 0.0
 
     def plan(self, start: dict[str, Any]) -> dict[str, Any] | None:
         try:
@@ -157,7 +157,7 @@ class FeedReader(StreamReader):
             self._tell_the_start(lost, ends, right, listed_ms)
         ceiling_ms = listed_ms + spec.max_future_skew_ms
         read = {p: (span.start, span.end) for p, span in after.spans.items() if span.records}
-        look_at_clock(right, read, ceiling_ms, listed_ms)
+        check_last_times(right, read, ceiling_ms, listed_ms)
         reads = {p: span.start for p, span in after.spans.items() if span.records and span.start}
         newest = right.newest(reads, ceiling_ms) if reads else {}
         spans = {p: replace(span, newest_ms=newest.get(p)) for p, span in after.spans.items()}
@@ -172,14 +172,14 @@ class FeedReader(StreamReader):
         if not begun:
             return
         below = {p: (0, at) for p, at in begun.items()}
-        look_at_clock(right, below, ceiling_ms, listed_ms)  # with a clock that is behind, the time would be too low
+        check_last_times(right, below, ceiling_ms, listed_ms)  # with a clock that is behind, the time would be too low
         block = block_size(right.outliers)
         before = right.last_times(begun, ceiling_ms, block)
         behind = right.valid_times({p: (at, ends[p].stable) for p, at in begun.items()}, ceiling_ms, block)
         newest = {p: max((at for _, at in some), default=None) for p, some in before.items()}
         above = {p: TimeFound(begun[p], ends[p].start, at + 1) for p, at in newest.items() if at is not None}
         further = look_back(right, above, ceiling_ms)
-        newest |= {p: found.newest_ms for p, found in further.items() if found.whole_block}
+        newest |= {p: answer.newest_ms for p, answer in further.items() if answer.whole_block}
         first = {p: proven_by([at for _, at in some], block) for p, some in behind.items()}
         below_ms = never_fed_below(begun, newest, first, spec.right.disorder_ms, ceiling_ms)
         if below_ms is not None:
@@ -190,9 +190,9 @@ class FeedReader(StreamReader):
         """Returns the namespace, at most a second old."""
         if self._client is None:
             self._client = feed_client(self._spec, ONE_TRY_S)  # the reader itself logs and limits the wait
-        if self._store is None or time.monotonic() - self._looked_at_s > STORE_LOOK_EVERY_S:
+        if self._store is None or time.monotonic() - self._polled_at_s > STORE_POLL_EVERY_S:
             self._store = self._client.namespace(self._spec.storage.namespace)
-            self._looked_at_s = time.monotonic()
+            self._polled_at_s = time.monotonic()
             _retention(self._store)
             suits(self._spec, self._store)
         return self._store
@@ -202,7 +202,7 @@ class FeedReader(StreamReader):
 
         After a restart the last batch is run again without planning, where the wait would otherwise happen.
         """
-        if self._store is not None and time.monotonic() - self._looked_at_s <= STORE_LOOK_EVERY_S:
+        if self._store is not None and time.monotonic() - self._polled_at_s <= STORE_POLL_EVERY_S:
             return self._store
         try:
             with feed_client(self._spec) as patient:
@@ -242,8 +242,8 @@ def begin(spec: FeedSpec, generation: str, ends: Mapping[int, Ends], right: Topi
     else:
         margin = spec.right.disorder_ms
         queries = {p: TimeQuery(int(spec.start), end.start, end.stable, margin) for p, end in ends.items()}
-        found = right.first_at_or_after(queries, listed_ms + spec.max_future_skew_ms, sure=True)
-        at = {p: answer.offset for p, answer in found.items()}
+        starts = right.first_at_or_after(queries, listed_ms + spec.max_future_skew_ms, sure=True)
+        at = {p: answer.offset for p, answer in starts.items()}
         for text in left_behind(right, at, queries, listed_ms + spec.max_future_skew_ms):
             log.warning(
                 "%s: %s: these are not fed. `right.disorder` (%s ms) is too small for them: raise it, and start a new "

@@ -298,6 +298,6 @@ def never_fed_below(
     bounds = []
     for p, start in starts.items():
         if start > 0:
-            known = newest_before[p] if newest_before[p] is not None else first[p]
-            bounds.append(ceiling_ms + 1 if known is None else min(known + disorder_ms, ceiling_ms) + 1)
+            newest = newest_before[p] if newest_before[p] is not None else first[p]
+            bounds.append(ceiling_ms + 1 if newest is None else min(newest + disorder_ms, ceiling_ms) + 1)
     return max(bounds, default=None)

@@ -170,7 +170,7 @@ class FeedTask:
     def _parsed(self, batch: pa.RecordBatch) -> pl.DataFrame:
         """Returns the storable records with a column `late`. Counts the others and writes dead letters."""
         spec, summary = self._spec, self._summary
-        known = summary.newest_ms
+        newest_ms = summary.newest_ms
         summary.read += batch.num_rows
         skew_ms = spec.max_future_skew_ms
         ceiling_ms = self._ticket.ceiling_ms - skew_ms
@@ -183,7 +183,7 @@ class FeedTask:
             if not skipped.all():
                 self._write_dead_letters(taken.dead.filter(~skipped))
         times = taken.records["time"].to_numpy()
-        lags_ms, summary.newest_ms = lags_of(times, known)
+        lags_ms, summary.newest_ms = lags_of(times, newest_ms)
         summary.disorder_ms = max(summary.disorder_ms, int(lags_ms.max(initial=0)))
         records = taken.records.with_columns(late=pl.Series(lags_ms > spec.right.disorder_ms), deleted=taken.deleted)
         summary.null_key += records["key"].null_count()

@@ -177,8 +177,8 @@ def begin(
     if begin_ms > UNKNOWN:
         margin = spec.right.disorder_ms
         queries = {p: TimeQuery(begin_ms, e.start, e.stable, margin) for p, e in seen.right.items()}
-        found = right.first_at_or_after(queries, seen.listed_ms + spec.max_future_skew_ms, sure=True)
-        start = {p: answer.offset for p, answer in found.items()}
+        starts = right.first_at_or_after(queries, seen.listed_ms + spec.max_future_skew_ms, sure=True)
+        start = {p: answer.offset for p, answer in starts.items()}
         for text in left_behind(right, start, queries, seen.listed_ms + spec.max_future_skew_ms):
             say(f"{text}: these are never judged. `right.disorder` ({margin} ms) is too small for them")
         earliest_row_ms = earliest_left(spec.right, begin_ms) - spec.max_future_skew_ms
@@ -217,8 +217,8 @@ def plan(spec: JoinSpec, state: Verdicts, seen: Seen, right: TopicLog, most: int
     # Only an estimate, without a margin: the reader ends the slice before the first record that can still match.
     unread = {p: at for p, at in state.positions.items() if at < seen.right[p].stable}
     queries = {p: TimeQuery(expiry_ms, at, seen.right[p].stable) for p, at in unread.items()}
-    found = right.first_at_or_after(queries, ceiling_ms) if queries else {}
-    ends = {p: min(answer.offset, state.positions[p] + most) for p, answer in found.items()}
+    answers = right.first_at_or_after(queries, ceiling_ms) if queries else {}
+    ends = {p: min(answer.offset, state.positions[p] + most) for p, answer in answers.items()}
     if all(end <= state.positions[p] for p, end in ends.items()):
         return state
     low = state.snapshots[0].output
@@ -228,7 +228,7 @@ def plan(spec: JoinSpec, state: Verdicts, seen: Seen, right: TopicLog, most: int
             expiry_ms,
             ceiling_ms,
             {p: SliceRange(at, ends.get(p, at), state.numbers[p] + 1) for p, at in state.positions.items()},
-            {p: (low.get(p, 0), found.high) for p, found in seen.output.items()},
+            {p: (low.get(p, 0), end.high) for p, end in seen.output.items()},
         ),
     )
 
@@ -263,8 +263,8 @@ def _with(state: Verdicts, seen: Seen) -> tuple[Snapshot, ...]:
     """Returns the snapshots that later slices may need, and a new one. Omitting one only means more reading."""
     first = state.snapshots.index(_newest_before(state.snapshots, state.positions))
     now = Snapshot({p: ends.high for p, ends in seen.right.items()}, {p: ends.high for p, ends in seen.output.items()})
-    kept = [*(snapshot for snapshot in state.snapshots[first:] if snapshot != now), now]
-    return tuple(kept if len(kept) <= SNAPSHOTS else [kept[0], *kept[1:-1:2], kept[-1]])
+    snapshots = [*(snapshot for snapshot in state.snapshots[first:] if snapshot != now), now]
+    return tuple(snapshots if len(snapshots) <= SNAPSHOTS else [snapshots[0], *snapshots[1:-1:2], snapshots[-1]])
 
 
 def _check_same(spec: JoinSpec, state: Verdicts, seen: Seen) -> None:
@@ -273,8 +273,8 @@ def _check_same(spec: JoinSpec, state: Verdicts, seen: Seen) -> None:
             f"the verdicts are about a join of generation {state.join}, its checkpoint is of generation "
             f"{seen.batch_plan.generation}: {REMEDY}"
         )
-    for side, known in state.topics.items():
-        losses_of(spec).check_topic(f"the {side} topic", known, seen.topics[side])
+    for side, topic_before in state.topics.items():
+        losses_of(spec).check_topic(f"the {side} topic", topic_before, seen.topics[side])
 
 
 def _on_what_is_left(spec: JoinSpec, state: Verdicts, seen: Seen, right: TopicLog) -> Verdicts:

@@ -40,8 +40,8 @@ class JoinedOffsets:
 
     def holds(self, offsets: I64) -> Bools:
         """Returns for each offset whether it was added. All must be in the range."""
-        found: Bools = self._bits[offsets - self._start]
-        return found
+        bits: Bools = self._bits[offsets - self._start]
+        return bits
 
 
 @dataclass(slots=True)

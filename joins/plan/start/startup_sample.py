@@ -178,14 +178,14 @@ def _check_unit(spec: JoinSpec, name: str, newest: Sample) -> None:
     )
 
 
-def unit_of(side: Side, found_ms: int | None, now_ms: int) -> TimeUnit | None:
+def unit_of(side: Side, read_ms: int | None, now_ms: int) -> TimeUnit | None:
     """Returns another unit that would put a time within five years of now, if any.
 
-    found_ms   the time as read in the configured unit
+    read_ms   the time as read in the configured unit
     """
-    if found_ms is None or not side.payload_time:
+    if read_ms is None or not side.payload_time:
         return None
-    number = found_ms * PER_MS[side.time_unit]
+    number = read_ms * PER_MS[side.time_unit]
     others = {unit: number / per for unit, per in PER_MS.items() if unit is not side.time_unit}
     return next((unit for unit, at_ms in others.items() if abs(at_ms - now_ms) < FIVE_YEARS_MS), None)
 
@@ -226,10 +226,10 @@ def sample_both(spec: JoinSpec, left: TopicLog, right: TopicLog) -> tuple[Sample
 def nothing_in_common(spec: JoinSpec, left: Sample, right: Sample) -> str | None:
     """Says why probably nothing will match, naming a key of each side; None if they share keys or too few are known."""
     ours, theirs = left.distinct_keys, right.distinct_keys
-    for name, side, found in (("left", spec.left, left), ("right", spec.right, right)):
-        if found.records and not found.distinct_keys:
+    for name, side, sample in (("left", spec.left, left), ("right", spec.right, right)):
+        if sample.records and not sample.distinct_keys:
             return (
-                f"none of {found.records} sampled records of {name} {side.topic!r} has a join key at "
+                f"none of {sample.records} sampled records of {name} {side.topic!r} has a join key at "
                 f"{str(side.key_of)!r}: they match nothing; correct {name}.key"
             )
     if not theirs or ours.keys() & theirs.keys() or left.keyed * right.share < ENOUGH:
@@ -307,8 +307,8 @@ class Sampler:
     def last(self, spans: Spans, count: int) -> Sample:
         """Samples at most the last `count` records of each range."""
         count = _at_most(count, spans)
-        found = self._first({p: (max(start, end - count), end) for p, (start, end) in spans.items()}, count)
-        return replace(found, out_of=_offsets(spans))
+        records = self._first({p: (max(start, end - count), end) for p, (start, end) in spans.items()}, count)
+        return replace(records, out_of=_offsets(spans))
 
     def _first(self, spans: Spans, count: int) -> Sample:
         """Samples at most the first `count` readable records of each range."""
@@ -330,16 +330,16 @@ def sample_of(
     batch = _batch([record for record in every if record.value is not None] if side.tombstones == "skip" else every)
     if (decode := decoder(side, registry)) is not None:
         batch = decode(batch)
-    found, unfit = find(side, batch), 0
-    if found.reasons is not None and (fits := (found.reasons != WHERE).fill_null(value=True)).all() is False:
+    parsed, unfit = find(side, batch), 0
+    if parsed.reasons is not None and (fits := (parsed.reasons != WHERE).fill_null(value=True)).all() is False:
         unfit = int((~fits).sum())
         batch = batch.filter(fits.to_arrow())
-        found = find(side, batch)
+        parsed = find(side, batch)
     keys: dict[int, list[bytes | None]] = {p: [] for p in records}
     times: dict[int, list[int | None]] = {p: [] for p in records}
     ahead: list[int] = []
-    found_keys = batch.column("key") if found.keys is None else found.keys
-    rows = (batch.column("partition").to_pylist(), found_keys.to_pylist(), found.times.to_pylist())
+    join_keys = batch.column("key") if parsed.keys is None else parsed.keys
+    rows = (batch.column("partition").to_pylist(), join_keys.to_pylist(), parsed.times.to_pylist())
     for p, key, at in zip(*rows, strict=True):
         keys[p].append(key)
         times[p].append(at if at is not None and at <= ceiling_ms else None)
@@ -347,8 +347,8 @@ def sample_of(
             ahead.append(at)
     ops = json_fields(batch.column("value"), None, OPS).keys if side.has_json else ()
     marked = sum(pc.sum(pc.equal(op, "d")).as_py() or 0 for op in ops)
-    timed = len(found.times) - found.times.null_count
-    zoneless = 0 if found.reasons is None else int((found.reasons == NO_ZONE).sum())
+    timed = len(parsed.times) - parsed.times.null_count
+    zoneless = 0 if parsed.reasons is None else int((parsed.reasons == NO_ZONE).sum())
     middle = sorted(ahead)[len(ahead) // 2] if ahead else None
     return Sample(keys, times, out_of, tombstones, middle, timed, zoneless, tombstones + marked, unfit)
 

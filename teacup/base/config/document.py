@@ -83,21 +83,21 @@ class Document:
 
         assignments   `key=value` from the command line, which override the file
         """
-        found = merged(path, load_yaml)
-        raw, given, faults = assigned(found.values, assignments, model_of)
-        values, unset = with_env(raw, environ, lambda where: (found.file_of(where) or path).parent)
-        return cls(path, raw, values, [*faults, *unset], given, found)
+        document = merged(path, load_yaml)
+        raw, given, faults = assigned(document.values, assignments, model_of)
+        values, unset = with_env(raw, environ, lambda where: (document.file_of(where) or path).parent)
+        return cls(path, raw, values, [*faults, *unset], given, document)
 
     def as_model(self, model: type[M], also: Problems | None = None) -> M:
         """Returns its values as a model. Raises `SettingsInvalid` with every problem; `also`: what the caller found."""
         try:
-            keys, found = model.model_validate(self.values), []
+            keys, wrong = model.model_validate(self.values), []
         except ValidationError as error:
-            keys, found = None, problems_of(model, self.raw, error)
+            keys, wrong = None, problems_of(model, self.raw, error)
         problems = list(self.faults)
-        for more in (found, [(where, worded(self.raw, where, what)) for where, what in also or []]):
-            known = {where for where, _ in problems}
-            problems += [(where, what) for where, what in more if where not in known]
+        for more in (wrong, [(where, worded(self.raw, where, what)) for where, what in also or []]):
+            told = {where for where, _ in problems}
+            problems += [(where, what) for where, what in more if where not in told]
         if keys is None or problems:
             raise self.refused(problems) from None  # pydantic's error quotes secrets
         return keys
@@ -168,24 +168,24 @@ def _text(
         return text
     later = len(where) > 1 and where[-2] == "kafka" and is_secret(str(where[-1]))
 
-    def content(found: re.Match[str]) -> str:
-        path = (folder_of(where) / found[1]).absolute()
+    def content(match: re.Match[str]) -> str:
+        path = (folder_of(where) / match[1]).absolute()
         try:
             now = content_of(path)
         except ValueError as error:
             problems.append((where, str(error)))
-            return found[0]
+            return match[0]
         return f"${{file:{path}}}" if later else now
 
-    def variable(found: re.Match[str]) -> str:
-        name, default = found[2], found[3]
+    def variable(match: re.Match[str]) -> str:
+        name, default = match[2], match[3]
         value = environ.get(name, default)
         if value is None:
             problems.append((where, f"the environment has no {name}; set it, or give a default: ${{{name}:-default}}"))
-            return found[0]
+            return match[0]
         return value
 
-    return _REPLACED.sub(lambda found: variable(found) if found[1] is None else content(found), text)
+    return _REPLACED.sub(lambda match: variable(match) if match[1] is None else content(match), text)
 
 
 class _StrictLoader(yaml.SafeLoader):

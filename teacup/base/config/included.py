@@ -85,5 +85,5 @@ def _put(
 
 
 def _forget(origins: dict[Where, Path], where: Where) -> None:
-    for known in [known for known in origins if known[: len(where)] == where]:
-        del origins[known]
+    for where_set in [where_set for where_set in origins if where_set[: len(where)] == where]:
+        del origins[where_set]

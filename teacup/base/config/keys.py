@@ -78,10 +78,10 @@ def as_texts(given: object) -> object:
     """Returns properties as the texts that Kafka and Spark take, including YAML's numbers and `true`."""
     if not isinstance(given, dict):
         return given  # the field itself reports the wrong type
-    found = texts(given)
-    if len(found) < len(given):
-        raise at_keys((str(key), "give one value") for key in given if str(key) not in found)
-    return found
+    options = texts(given)
+    if len(options) < len(given):
+        raise at_keys((str(key), "give one value") for key in given if str(key) not in options)
+    return options
 
 
 def texts(given: Mapping[Any, object]) -> dict[str, str]:
@@ -153,8 +153,8 @@ def _is_tagged(model: type[BaseModel], tag: int | str) -> bool:
 
 def _field(model: type[BaseModel], key: str) -> Any:
     """Returns the type of a key; None if there is no such key."""
-    found = (field.annotation for name, field in model.model_fields.items() if key == (field.alias or name))
-    return next(found, None)
+    annotations = (field.annotation for name, field in model.model_fields.items() if key == (field.alias or name))
+    return next(annotations, None)
 
 
 _OF_NAMES = ("[A-Za-z0-9._-]", "[A-Za-z0-9_.-]")
@@ -209,7 +209,7 @@ def dotted(where: Where) -> str:
 
 def shown(raw: Mapping[str, Any], where: Where) -> str:
     """Returns a value as it is in the file, quoted and shortened. Secrets are masked."""
-    value = MASK if any(is_secret(str(step)) for step in where) else _found(raw, where)[1]
+    value = MASK if any(is_secret(str(step)) for step in where) else _value_at(raw, where)[1]
     value = without_password(value) if isinstance(value, str) else value
     return shortened(repr(value) if isinstance(value, str) else json.dumps(value, default=str))
 
@@ -255,7 +255,7 @@ def _problem(model: type[BaseModel], raw: Mapping[str, Any], error: ErrorDetails
         return where, f"unknown key; {instead(unknown, [] if outer is None else list(meanings(outer)))}"
     if kind in ("model_type", "dict_type", "model_attributes_type"):
         keys = f" with {', '.join(meanings(inner))}" if inner else " of names to values"
-        return where, f"give a mapping{keys}; this is {_kind_of(_found(raw, where)[1])}"
+        return where, f"give a mapping{keys}; this is {_kind_of(_value_at(raw, where)[1])}"
     if kind in ("union_tag_not_found", "union_tag_invalid"):
         where = (*where, error["ctx"]["discriminator"].rsplit(" ", 1)[-1].strip("'"))  # the alias is the last
     if kind == "union_tag_not_found":
@@ -265,7 +265,7 @@ def _problem(model: type[BaseModel], raw: Mapping[str, Any], error: ErrorDetails
 
 def worded(raw: Mapping[str, Any], where: Where, what: str) -> str:
     """Returns what is wrong at a place, with the value if there is one; `what` may be a sentence (`is missing`)."""
-    there, value = _found(raw, where)
+    there, value = _value_at(raw, where)
     if what.startswith("is ") or not there or isinstance(value, dict | list):
         return what
     return f"{shown(raw, where)} is not allowed: {what}"
@@ -280,7 +280,7 @@ def _allowed(error: ErrorDetails) -> str:
     return template.format(**context).replace("'", "") if template else error["msg"].removeprefix("Value error, ")
 
 
-def _found(document: Any, where: Where) -> tuple[bool, Any]:
+def _value_at(document: Any, where: Where) -> tuple[bool, Any]:
     """Returns whether there is a value at a place, and the value."""
     for step in where:
         try:

@@ -35,10 +35,10 @@ def read_now(properties: Mapping[str, str]) -> dict[str, str]:
     """Returns properties with the present contents of the files that they name. Raises `ValueError` naming property and
     file.
     """
-    found = {}
+    secrets = {}
     for name, value in properties.items():
         try:
-            found[name] = FORM.sub(lambda form: content_of(Path(form[1])), value) if isinstance(value, str) else value
+            secrets[name] = FORM.sub(lambda form: content_of(Path(form[1])), value) if isinstance(value, str) else value
         except ValueError as error:
             raise ValueError(f"{name}: {error}") from None
-    return found
+    return secrets

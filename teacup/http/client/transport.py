@@ -276,8 +276,8 @@ def _names(url: str, bundle: str, timeout_s: float) -> list[str]:
 
 def _within(error: BaseException) -> list[BaseException]:
     """Returns an error and those it was made from; urllib3 and requests wrap errors as contexts and arguments."""
-    found = [error]
-    for outer in found:
+    errors = [error]
+    for outer in errors:
         wrapped = (outer.__context__, *outer.args)
-        found += [inner for inner in wrapped if isinstance(inner, BaseException) and inner not in found]
-    return found
+        errors += [inner for inner in wrapped if isinstance(inner, BaseException) and inner not in errors]
+    return errors

@@ -77,11 +77,11 @@ class Tokens:
         if scheme.lower() != "bearer":
             return None
         digest = _digest(presented.strip())
-        found = None
+        matched = None
         for token in self.tokens:  # no early exit: the time taken must not reveal which one matched
             if hmac.compare_digest(digest, token.sha256):
-                found = token
-        return None if found is None else Principal(found.name, found.scopes | self.anonymous)
+                matched = token
+        return None if matched is None else Principal(matched.name, matched.scopes | self.anonymous)
 
 
 def new_token(name: str, scopes: Iterable[str]) -> tuple[str, Token]:

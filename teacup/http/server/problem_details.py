@@ -115,7 +115,7 @@ def install(
     """
 
     async def known_error(request: Request, error: Exception) -> Response:
-        status, kind = next(meaning for known, meaning in meanings.items() if isinstance(error, known))
+        status, kind = next(meaning for error_class, meaning in meanings.items() if isinstance(error, error_class))
         headers = {}
         if status == HTTPStatus.SERVICE_UNAVAILABLE:
             logger.error("%s %s: %s", request.method, request.scope["route"].path, error)  # few different lines
@@ -124,8 +124,8 @@ def install(
 
     app.add_exception_handler(HTTPException, _http_error)
     app.add_exception_handler(RequestValidationError, _validation_error)
-    for known in meanings:
-        app.add_exception_handler(known, known_error)
+    for error_class in meanings:
+        app.add_exception_handler(error_class, known_error)
     app.add_exception_handler(Exception, _defect)
     app.openapi = lambda: _openapi(app)  # type: ignore[method-assign]
 

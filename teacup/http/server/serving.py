@@ -179,7 +179,7 @@ class SteadyClock:
             wall_ms, monotonic_ms = self._read()
             if monotonic_ms < self._last[1]:  # of a restored machine: time goes on from what was returned last
                 self._clock = self._anchored((self._last[0], monotonic_ms))
-            reading = self._clock.look(wall_ms, monotonic_ms)
+            reading = self._clock.read(wall_ms, monotonic_ms)
             self._last = reading.steady_ms, monotonic_ms
             self._say(reading)
         return reading.steady_ms

@@ -152,11 +152,13 @@ def settled(kafka: Mapping[str, str], buckets: Sequence[OutputBucket], clients: 
 
     Whoever still writes is fenced, and its open transaction aborted: readers of committed rows then see all of them.
     """
-    found = [*buckets, *_beyond(kafka, buckets[-1], clients)]
-    settle(kafka, found, clients)
+    all_buckets = [*buckets, *_beyond(kafka, buckets[-1], clients)]
+    settle(kafka, all_buckets, clients)
     with ThreadPoolExecutor(AT_ONCE) as pool:
-        receipts = pool.map(lambda bucket: read_receipt(kafka, bucket, clients)[0], found)
-    return {bucket.number: receipt for bucket, receipt in zip(found, receipts, strict=True) if receipt is not None}
+        receipts = pool.map(lambda bucket: read_receipt(kafka, bucket, clients)[0], all_buckets)
+    return {
+        bucket.number: receipt for bucket, receipt in zip(all_buckets, receipts, strict=True) if receipt is not None
+    }
 
 
 def _beyond(kafka: Mapping[str, str], last: OutputBucket, clients: Clients) -> Iterator[OutputBucket]:
@@ -183,14 +185,16 @@ class _Claimant:
         Raises what the case's check raises, now that nobody else can write.
         """
 
-        def receipt(found: Receipt | None, term: int) -> Receipt:
+        def receipt(committed: Receipt | None, term: int) -> Receipt:
             if case.batch is None:
-                case.check(found)
-                return Receipt.claim(self.start.generation, self.now_ms(), self.start.claimed_by, term, replaces=found)
-            check_start(found, self.start.generation, replace(case.batch, term=term), str(bucket))
-            if found is None:  # its first batch has left nothing
+                case.check(committed)
+                return Receipt.claim(
+                    self.start.generation, self.now_ms(), self.start.claimed_by, term, replaces=committed
+                )
+            check_start(committed, self.start.generation, replace(case.batch, term=term), str(bucket))
+            if committed is None:  # its first batch has left nothing
                 return Receipt.claim(self.start.generation, self.now_ms(), self.start.claimed_by, term)
-            return replace(found, term=term, at_ms=self.now_ms())
+            return replace(committed, term=term, at_ms=self.now_ms())
 
         return self._leave(bucket, receipt, term, decides=decides)
 

@@ -138,10 +138,10 @@ class ExactlyOnce:
         self._sent: dict[str, int] | None = None
 
     def written_so_far(self) -> WrittenSoFar:
-        found = written_so_far(self._transactions.receipt, self._batch, str(self._bucket))
+        written = written_so_far(self._transactions.receipt, self._batch, str(self._bucket))
         if self._sent is None:
-            self._sent = dict(found.sent)
-        return found
+            self._sent = dict(written.sent)
+        return written
 
     def write(
         self, topic: str, keys: Column, values: Column, headers: Column, timestamps: Column, size: int | None = None

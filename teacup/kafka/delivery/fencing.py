@@ -227,10 +227,10 @@ class FencedProducer:
     def _check_topic(self, topic: str) -> None:
         """Raises `TopicMissing` if the topic was deleted, as records for it would only time out."""
         try:
-            found = self.writer.producer.list_topics(topic, client.LEARN_TIMEOUT_S).topics[topic]
+            topic_metadata = self.writer.producer.list_topics(topic, client.LEARN_TIMEOUT_S).topics[topic]
         except KafkaException:
             return  # the first failure is reported
-        if found.error is not None and client.is_missing(found.error):
+        if topic_metadata.error is not None and client.is_missing(topic_metadata.error):
             raise TopicMissing(topic)
 
 
@@ -280,16 +280,18 @@ def read_receipt(kafka: Mapping[str, str], bucket: OutputBucket, clients: Client
 
     def ask() -> TopicPartition:
         try:
-            (found,) = committed(consumer, [TopicPartition(bucket.topic, 0)])
+            (partition,) = committed(consumer, [TopicPartition(bucket.topic, 0)])
         except KafkaException as error:
             raise _translated(error.args[0], bucket) from error
-        if found.error is not None:
-            raise _translated(found.error, bucket)
-        return found
+        if partition.error is not None:
+            raise _translated(partition.error, bucket)
+        return partition
 
     try:
-        found = client.retried(ask, kafka)
-        receipt = Receipt.from_text(found.metadata) if found.offset >= 0 and found.metadata else None
+        committed_at = client.retried(ask, kafka)
+        receipt = (
+            Receipt.from_text(committed_at.metadata) if committed_at.offset >= 0 and committed_at.metadata else None
+        )
         return receipt, consumer.consumer_group_metadata()
     finally:
         consumer.close()

@@ -157,8 +157,8 @@ class WrittenSoFar:
         """
         if reached == self.reached:
             return
-        known = self.reached or "a record that was not noted"
-        now = f"all of them, for {known}; now it is" if self.done else f"the last about {known}; now it is about"
+        last = self.reached or "a record that was not noted"
+        now = f"all of them, for {last}; now it is" if self.done else f"the last about {last}; now it is about"
         raise ReceiptRefused(
             f"{who}: {self.rows} rows of this batch are in the output, {now} {reached}. The batch no longer gives the "
             "same rows: run it with the version and the job file that began it, and with the schemas that the registry "

@@ -58,16 +58,18 @@ def describe(kafka: Mapping[str, str], topics: Sequence[str]) -> dict[str, Descr
     futures = admin.describe_topics(
         TopicCollection(list(topics)), include_authorized_operations=True, request_timeout=ANSWERED_WITHIN_S
     )
-    found: dict[str, Described | KafkaIOError] = {}
+    by_topic: dict[str, Described | KafkaIOError] = {}
     for topic, future in futures.items():
         try:
             described = future.result()
         except KafkaException as error:
             admin.poll(0)
-            found[topic] = client.translate(error.args[0], "look-up", topic, None, troubles[-1] if troubles else None)
+            by_topic[topic] = client.translate(
+                error.args[0], "look-up", topic, None, troubles[-1] if troubles else None
+            )
         else:
-            found[topic] = Described(len(described.partitions), _names(described.authorized_operations))
-    return found
+            by_topic[topic] = Described(len(described.partitions), _names(described.authorized_operations))
+    return by_topic
 
 
 def _names(operations: Sequence[Any] | None) -> frozenset[str] | None:
@@ -75,7 +77,7 @@ def _names(operations: Sequence[Any] | None) -> frozenset[str] | None:
     return names or None
 
 
-LOOK_WITHIN_S = 5.0
+BROKERS_WITHIN_S = 5.0
 """How long a command that only looks waits for brokers to answer."""
 
 
@@ -134,7 +136,7 @@ def truncated(topic: str, positions: Mapping[int, LeaderPosition], kafka: Mappin
 
 def _judged(consumer: Consumer, topic: str, spots: list[TopicPartition], troubles: list[KafkaError]) -> set[int]:
     deadline = time.monotonic() + client.REQUEST_TIMEOUT_S
-    found: set[int] = set()
+    cut: set[int] = set()
     waiting = {spot.partition for spot in spots}
     while waiting:
         if time.monotonic() > deadline:
@@ -150,7 +152,7 @@ def _judged(consumer: Consumer, topic: str, spots: list[TopicPartition], trouble
         if error is not None and client.is_about_its_group(error):
             continue
         if error is not None and client.is_out_of_range(error):
-            found.add(partition)
+            cut.add(partition)
         elif error is not None and error.code() != KafkaError._PARTITION_EOF:
             if not client.is_transient(error):
                 raise client.translate(error, "look for truncation", topic, partition)
@@ -158,7 +160,7 @@ def _judged(consumer: Consumer, topic: str, spots: list[TopicPartition], trouble
             continue
         waiting.discard(partition)
         consumer.incremental_unassign([TopicPartition(topic, partition)])
-    return found
+    return cut
 
 
 def _sought(consumer: Consumer, spot: TopicPartition) -> bool:

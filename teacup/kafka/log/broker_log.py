@@ -104,9 +104,9 @@ class BrokerLog:
 
     def described(self) -> tuple[str, int]:
         """Returns `topic_id` and `partition_count`, from one request."""
-        found = self._describe()
-        self._partitions = len(found.partitions)
-        return str(found.topic_id), self._partitions
+        description = self._describe()
+        self._partitions = len(description.partitions)
+        return str(description.topic_id), self._partitions
 
     def config(self) -> dict[str, str]:
         """Returns the topic's configuration, including the broker's defaults."""
@@ -123,27 +123,27 @@ class BrokerLog:
 
     def ends_with(self, other: BrokerLog) -> tuple[dict[int, Ends], dict[int, Ends]]:
         """Takes as many requests as for the ends of one topic; `other` is a topic of the same brokers."""
-        found = self._ends_of(self, other)
-        return found[self.topic], found[other.topic]
+        ends = self._ends_of(self, other)
+        return ends[self.topic], ends[other.topic]
 
     def truncated(self, positions: Mapping[int, LeaderPosition]) -> set[int]:
         asked = {p: position for p, position in positions.items() if self._whole.get(p) != position}
-        found = client.retried(lambda: truncated(self._topic, asked, self._kafka), self._kafka) if asked else set()
-        self._whole.update({p: position for p, position in asked.items() if p not in found})
-        return found
+        partitions = client.retried(lambda: truncated(self._topic, asked, self._kafka), self._kafka) if asked else set()
+        self._whole.update({p: position for p, position in asked.items() if p not in partitions})
+        return partitions
 
     def highs(self, *others: BrokerLog) -> dict[str, dict[int, int]]:
         """Returns the high watermark of every partition of this topic and of others of the same brokers, by topic.
 
         One request is the cheapest way to see whether anything new has come.
         """
-        found = self._of_all((self, *others), OffsetSpec.latest())
-        return {topic: {p: high.offset for p, high in by_partition.items()} for topic, by_partition in found.items()}
+        ends = self._of_all((self, *others), OffsetSpec.latest())
+        return {topic: {p: high.offset for p, high in by_partition.items()} for topic, by_partition in ends.items()}
 
     def estimate(self, times_ms: Mapping[int, int]) -> dict[int, int]:
         """Estimates as in the Protocol; `BEYOND_THE_LOG` if no record reaches the time."""
         if not self._time_of.in_payload:
-            return {p: _or_beyond(found.offset) for p, found in self._index(times_ms).items()}
+            return {p: _or_beyond(entry.offset) for p, entry in self._index(times_ms).items()}
         ends = self.ends()
         queries = {p: TimeQuery(at, ends[p].start, ends[p].stable) for p, at in times_ms.items()}
         answers = self._search(queries, LATEST_MS, outliers=0)
@@ -159,27 +159,27 @@ class BrokerLog:
         return answers | self._search(rest, ceiling_ms, self._outliers)
 
     def valid_times(self, spans: Mapping[int, tuple[int, int]], ceiling_ms: int, count: int) -> dict[int, list[Timed]]:
-        found: dict[int, list[Timed]] = {p: [] for p in spans}
+        times_of: dict[int, list[Timed]] = {p: [] for p in spans}
         rest, at_once = dict(spans), count
         while rest:
             records = self._points.take(rest, at_once)
             for record, at in self._valid(chain.from_iterable(records.values()), ceiling_ms):
-                if len(times := found[record.partition]) < count:
+                if len(times := times_of[record.partition]) < count:
                     times.append((record.offset, at))
             rest = {
                 p: (some[-1].offset + 1, rest[p][1])
                 for p, some in records.items()
-                if len(found[p]) < count and len(some) == at_once
+                if len(times_of[p]) < count and len(some) == at_once
             }
             at_once = min(at_once * _TAKE_MORE, _TAKE_AT_MOST)
-        return found
+        return times_of
 
     def readable(self, spans: Mapping[int, tuple[int, int]]) -> dict[int, bool]:
         return {p: bool(records) for p, records in self._points.take(spans).items()}
 
     def last_times(self, ends: Mapping[int, int], ceiling_ms: int, count: int) -> dict[int, list[Timed]]:
-        starts = {p: found.offset for p, found in self._all(ends, OffsetSpec.earliest()).items()}
-        found: dict[int, list[Timed]] = {p: [] for p in ends}
+        starts = {p: at.offset for p, at in self._all(ends, OffsetSpec.earliest()).items()}
+        times_of: dict[int, list[Timed]] = {p: [] for p in ends}
         back = count + 1  # the last offset is often a transaction marker
         spans = {p: (max(end - back, starts[p]), end) for p, end in ends.items() if end > starts[p]}
         while spans:
@@ -188,14 +188,14 @@ class BrokerLog:
             for record, at in self._valid(chain.from_iterable(records.values()), ceiling_ms):
                 read[record.partition].append((record.offset, at))
             for p, some in read.items():
-                found[p] = some + found[p]
+                times_of[p] = some + times_of[p]
             back = min(back * _GO_BACK_MORE, _TAKE_AT_MOST)
             spans = {
                 p: (max(start - back, starts[p]), start)
                 for p, (start, _) in spans.items()
-                if len(found[p]) < count and start > starts[p]
+                if len(times_of[p]) < count and start > starts[p]
             }
-        return {p: times[-count:] for p, times in found.items()}
+        return {p: times[-count:] for p, times in times_of.items()}
 
     def newest(self, ends: Mapping[int, int], ceiling_ms: int) -> dict[int, int | None]:
         blocks = self.last_times(ends, ceiling_ms, block_size(self._outliers))
@@ -227,9 +227,11 @@ class BrokerLog:
 
     def _by_index(self, queries: Mapping[int, TimeQuery], ceiling_ms: int) -> dict[int, TimeAnswer]:
         """Returns those answers of the index that hold; partitions for which it may be wrong are left out."""
-        found = {p: _or_beyond(at.offset) for p, at in self._index({p: q.time_ms for p, q in queries.items()}).items()}
-        none = {p: TimeAnswer(q.hi, q.time_ms, False) for p, q in queries.items() if found[p] >= q.hi}
-        spans = {p: (found[p], q.hi) for p, q in queries.items() if q.lo <= found[p] < q.hi}
+        offsets = {
+            p: _or_beyond(at.offset) for p, at in self._index({p: q.time_ms for p, q in queries.items()}).items()
+        }
+        none = {p: TimeAnswer(q.hi, q.time_ms, False) for p, q in queries.items() if offsets[p] >= q.hi}
+        spans = {p: (offsets[p], q.hi) for p, q in queries.items() if q.lo <= offsets[p] < q.hi}
         blocks = self.valid_times(spans, ceiling_ms, block_size(self._outliers))
         begins = {p: borne_out(block, queries[p].time_ms) for p, block in blocks.items()}
         return none | {p: TimeAnswer(at, queries[p].time_ms, True) for p, at in begins.items() if at is not None}
@@ -246,8 +248,8 @@ class BrokerLog:
         def blocks(probes: Mapping[int, BlockQuery]) -> dict[int, list[Timed]]:
             onward = {p: (probe.start, probe.end) for p, probe in probes.items() if probe.start is not None}
             last = {p: probe.end for p, probe in probes.items() if probe.start is None}
-            found = self.valid_times(onward, ceiling_ms, size) if onward else {}
-            return found | (self.last_times(last, ceiling_ms, size) if last else {})
+            times = self.valid_times(onward, ceiling_ms, size) if onward else {}
+            return times | (self.last_times(last, ceiling_ms, size) if last else {})
 
         return run_in_rounds(searches, blocks)
 
@@ -273,17 +275,17 @@ class BrokerLog:
         self, logs: Iterable[BrokerLog], spec: Any, isolation: IsolationLevel = IsolationLevel.READ_UNCOMMITTED
     ) -> dict[str, dict[int, Any]]:
         """Asks the same of every partition of these topics, in one call. Returns the answers by topic."""
-        known = {log.topic: log._known() for log in logs}
-        asked = {TopicPartition(topic, p): spec for topic, partitions in known.items() for p in partitions}
-        found = self._listed(asked, isolation)
-        return {topic: {p: found[topic, p] for p in partitions} for topic, partitions in known.items()}
+        partitions_of = {log.topic: log._known() for log in logs}
+        asked = {TopicPartition(topic, p): spec for topic, partitions in partitions_of.items() for p in partitions}
+        offsets = self._listed(asked, isolation)
+        return {topic: {p: offsets[topic, p] for p in partitions} for topic, partitions in partitions_of.items()}
 
     def _offsets(
         self, specs: Mapping[int, Any], isolation: IsolationLevel = IsolationLevel.READ_UNCOMMITTED
     ) -> dict[int, Any]:
         """Returns what the broker reports for each partition (`offset`, `timestamp`, `leader_epoch`), in one call."""
-        found = self._listed({TopicPartition(self._topic, p): spec for p, spec in specs.items()}, isolation)
-        return {p: answer for (_, p), answer in found.items()}
+        offsets = self._listed({TopicPartition(self._topic, p): spec for p, spec in specs.items()}, isolation)
+        return {p: answer for (_, p), answer in offsets.items()}
 
     def _listed(
         self, specs: Mapping[TopicPartition, Any], isolation: IsolationLevel = IsolationLevel.READ_UNCOMMITTED
@@ -296,11 +298,11 @@ class BrokerLog:
             futures = self._admin.list_offsets(
                 dict(specs), isolation_level=isolation, request_timeout=_ANSWERED_WITHIN_S
             )
-            found = {(at.topic, at.partition): self._result(future, at) for at, future in futures.items()}
-            missing = [f"{topic}-{p}" for (topic, p), answer in found.items() if answer.offset == OFFSET_INVALID]
+            results = {(at.topic, at.partition): self._result(future, at) for at, future in futures.items()}
+            missing = [f"{topic}-{p}" for (topic, p), answer in results.items() if answer.offset == OFFSET_INVALID]
             if missing:  # neither an error nor an answer
                 raise KafkaUnavailable(f"look-up of {', '.join(missing)} got no answer")
-            return found
+            return results
 
         return self._retried(ask, {at.topic for at in specs})
 
@@ -348,8 +350,8 @@ class BrokerLog:
 def stable_ends(logs: Iterable[BrokerLog]) -> dict[str, dict[int, int]]:
     """Returns the last stable offset of every partition of topics of the same brokers, by topic, in one call."""
     asked = list(logs)
-    found = asked[0]._of_all(asked, OffsetSpec.latest(), IsolationLevel.READ_COMMITTED) if asked else {}
-    return {topic: {p: end.offset for p, end in by_partition.items()} for topic, by_partition in found.items()}
+    ends = asked[0]._of_all(asked, OffsetSpec.latest(), IsolationLevel.READ_COMMITTED) if asked else {}
+    return {topic: {p: end.offset for p, end in by_partition.items()} for topic, by_partition in ends.items()}
 
 
 def _or_beyond(offset: int) -> int:

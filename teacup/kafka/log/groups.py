@@ -223,15 +223,16 @@ class GroupOffsets:
         def ask() -> str | None:
             future = admin.describe_consumer_groups([self.group], request_timeout=client.REQUEST_TIMEOUT_S)
             try:
-                found = future[self.group].result()
+                description = future[self.group].result()
             except KafkaException as error:
                 if error.args[0].code() == KafkaError.GROUP_ID_NOT_FOUND:
                     return None
                 raise self._translated(error.args[0], "description", None) from error
-            if found.state in (ConsumerGroupState.EMPTY, ConsumerGroupState.DEAD):
+            if description.state in (ConsumerGroupState.EMPTY, ConsumerGroupState.DEAD):
                 return None
-            members = sorted({f"{member.client_id} on {member.host}" for member in found.members})
-            return f"{found.state.name.lower()}, {len(found.members)} members: {', '.join(members[:3]) or 'unnamed'}"
+            members = sorted({f"{member.client_id} on {member.host}" for member in description.members})
+            some = ", ".join(members[:3]) or "unnamed"
+            return f"{description.state.name.lower()}, {len(description.members)} members: {some}"
 
         return client.retried(ask, self._kafka)
 
@@ -298,25 +299,25 @@ def _codes(kafka: Mapping[str, str], groups: list[str], reading: bool) -> dict[s
     """Returns the error code of each group whose description failed, or which may not be read."""
     admin = client.admin(kafka)  # kept alive, as its calls end with it
     deadline = time.monotonic() + ANSWERED_WITHIN_S
-    found = _described(admin, groups, reading)
+    codes = _described(admin, groups, reading)
     # Brokers that have no group yet lack a coordinator for a moment.
-    while reading and time.monotonic() < deadline and (rest := [g for g, c in found.items() if c in _PASSING]):
+    while reading and time.monotonic() < deadline and (rest := [g for g, c in codes.items() if c in _PASSING]):
         time.sleep(_PAUSE_S)
-        found = {g: code for g, code in found.items() if g not in rest} | _described(admin, rest, reading)
-    return found
+        codes = {g: code for g, code in codes.items() if g not in rest} | _described(admin, rest, reading)
+    return codes
 
 
 def _described(admin: AdminClient, groups: list[str], reading: bool) -> dict[str, int]:
     asked = admin.describe_consumer_groups(
         groups, request_timeout=ANSWERED_WITHIN_S, include_authorized_operations=reading
     )
-    found = {}
+    codes = {}
     for group, answer in asked.items():
         try:
             allowed = answer.result().authorized_operations
         except KafkaException as error:
-            found[group] = error.args[0].code()
+            codes[group] = error.args[0].code()
         else:
             if reading and allowed and "READ" not in {operation.name for operation in allowed}:
-                found[group] = KafkaError.GROUP_AUTHORIZATION_FAILED
-    return found
+                codes[group] = KafkaError.GROUP_AUTHORIZATION_FAILED
+    return codes

@@ -39,7 +39,7 @@ TUNING: Mapping[str, object] = {
 }
 _POLL_S = 0.1
 SAY_EVERY_S = 5.0
-_LOOK_EVERY_S = 0.05
+_POLL_EVERY_S = 0.05
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,10 +76,10 @@ class PointReader:
         The log must have reached the ends (at most the last stable offset). Raises `OffsetOutOfRange`, `TopicMissing`,
         `KafkaUnavailable`.
         """
-        found: dict[int, list[Record]] = {partition: [] for partition in spans}
+        records: dict[int, list[Record]] = {partition: [] for partition in spans}
         open_spans = {partition: span for partition, span in spans.items() if span[0] < span[1]}
         if not open_spans:
-            return found
+            return records
         with self._lock:
             if not self._knows_leaders:
                 client.learn(self._consumer, self.topic, self._timeout_s)
@@ -87,19 +87,19 @@ class PointReader:
             try:
                 spots = [TopicPartition(self.topic, p, span[0]) for p, span in open_spans.items()]
                 self._consumer.incremental_assign(spots)
-                self._fill(open_spans, count, found)
+                self._fill(open_spans, count, records)
             except KafkaException as error:
                 raise client.translate(error.args[0], "read of single records", self.topic) from error
             finally:
                 if left := self._consumer.assignment():
                     self._consumer.incremental_unassign(left)
-        return found
+        return records
 
     def close(self) -> None:
         """Closes the consumer."""
         self._consumer.close()
 
-    def _fill(self, spans: Mapping[int, tuple[int, int]], count: int, found: dict[int, list[Record]]) -> None:
+    def _fill(self, spans: Mapping[int, tuple[int, int]], count: int, records: dict[int, list[Record]]) -> None:
         waiting = set(spans)
         deadline = time.monotonic() + self._timeout_s
         while waiting:
@@ -122,8 +122,8 @@ class PointReader:
                 continue
             deadline = time.monotonic() + self._timeout_s
             if message.offset() < end:
-                found[partition].append(_record(message))
-            if message.offset() >= end - 1 or len(found[partition]) == count:
+                records[partition].append(_record(message))
+            if message.offset() >= end - 1 or len(records[partition]) == count:
                 self._done(partition, waiting)
 
     def _done(self, partition: int, waiting: set[int]) -> None:
@@ -163,8 +163,8 @@ def _record(message: Any) -> Record:
     time_ms = stamp if kind else None
     try:
         # confluent-kafka sets an error without raising it; `map` looks for it, the interpreter's own call may not
-        (found,) = map(Message.headers, (message,))
-        headers: Any = tuple(found or ())
+        (pairs,) = map(Message.headers, (message,))
+        headers: Any = tuple(pairs or ())
     except (SystemError, UnicodeDecodeError):  # a name that is not UTF-8: as in `teacup.kafka.read.fetch`
         headers = ((UNREADABLE, b"headers"),)
     return Record(message.partition(), message.offset(), time_ms, kind, message.key(), message.value(), headers)
@@ -177,7 +177,7 @@ def wait_until_readable(topic: TopicLog, listed: Mapping[int, Ends], timeout_s: 
     """
     started, report = time.monotonic(), Every(SAY_EVERY_S)
     ends = dict(listed)
-    while hidden := [p for p, known in listed.items() if ends[p].stable < known.high]:
+    while hidden := [p for p, end in listed.items() if ends[p].stable < end.high]:
         if time.monotonic() - started > timeout_s:
             raise KafkaUnavailable(
                 f"an open transaction in partitions {hidden} of {topic.topic!r} has hidden the records behind it for "
@@ -186,6 +186,6 @@ def wait_until_readable(topic: TopicLog, listed: Mapping[int, Ends], timeout_s: 
             )
         if report.due():
             log.warning("waits for an open transaction in partitions %s of %s", hidden, topic.topic)
-        time.sleep(_LOOK_EVERY_S)
+        time.sleep(_POLL_EVERY_S)
         ends = {p: now for p, now in topic.ends().items() if p in listed}
     return ends

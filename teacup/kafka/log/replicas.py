@@ -49,11 +49,11 @@ class Replicas:
     minimum: int | None = None
 
     @classmethod
-    def of(cls, about: Any) -> Replicas:
+    def of(cls, metadata: Any) -> Replicas:
         """Reads a topic's metadata, as any librdkafka client lists it; the minimum is not included."""
-        found = [about.partitions[p] for p in sorted(about.partitions)]
-        in_sync = tuple(len(partition.isrs) if partition.leader >= 0 else 0 for partition in found)
-        return cls(about.topic, tuple(len(partition.replicas) for partition in found), in_sync)
+        partitions = [metadata.partitions[p] for p in sorted(metadata.partitions)]
+        in_sync = tuple(len(partition.isrs) if partition.leader >= 0 else 0 for partition in partitions)
+        return cls(metadata.topic, tuple(len(partition.replicas) for partition in partitions), in_sync)
 
     @property
     def all_in_sync(self) -> bool:
@@ -76,12 +76,12 @@ class Replicas:
         return min(self.placed, default=0)
 
 
-def cannot_take(found: Iterable[Replicas], only: Mapping[str, int | None] | None = None) -> NotEnoughReplicas | None:
+def cannot_take(replicas: Iterable[Replicas], only: Mapping[str, int | None] | None = None) -> NotEnoughReplicas | None:
     """Returns the error for the first topic with partitions that take no write.
 
     only   of these topics only one partition matters
     """
-    for topic in found:
+    for topic in replicas:
         one = (only or {}).get(topic.topic)
         refusing = [p for p in topic.refusing if one is None or p == one]
         if refusing:
@@ -107,36 +107,38 @@ def why_not_taken(
     transactional_id   of the write; also the group whose offsets are in the transaction
     """
     ids = {} if transactional_id is None else dict.fromkeys((TRANSACTIONS, GROUPS), transactional_id)
-    found = []
+    replicas = []
     for topic in [*topics, *ids]:
         try:
-            found += _listed(lists, topic)
+            replicas += _listed(lists, topic)
         except KafkaException:
             return None  # no broker answers, which the failed call itself reports
-    lacking = [about for about in found if not about.all_in_sync or not all(about.in_sync)]
+    lacking = [about for about in replicas if not about.all_in_sync or not all(about.in_sync)]
     if not lacking:
         return None
     minimums = minimums_of(kafka, [about.topic for about in lacking])
-    known = [replace(about, minimum=minimums.get(about.topic)) for about in lacking]
-    return cannot_take(known, {a.topic: partition_of(ids[a.topic], len(a.placed)) for a in lacking if a.topic in ids})
+    with_minimum = [replace(about, minimum=minimums.get(about.topic)) for about in lacking]
+    return cannot_take(
+        with_minimum, {a.topic: partition_of(ids[a.topic], len(a.placed)) for a in lacking if a.topic in ids}
+    )
 
 
 def _listed(lists: _Lists, topic: str) -> list[Replicas]:
     """Returns the topic, or nothing if it may not be looked at. Raises `KafkaException`."""
-    about = lists.list_topics(topic, client.LEARN_TIMEOUT_S).topics[topic]
-    may_be_looked_at = about.error is None or not client.lacks_acl(about.error.code())
-    return [Replicas.of(about)] if may_be_looked_at else []
+    metadata = lists.list_topics(topic, client.LEARN_TIMEOUT_S).topics[topic]
+    may_be_described = metadata.error is None or not client.lacks_acl(metadata.error.code())
+    return [Replicas.of(metadata)] if may_be_described else []
 
 
 def replicas_of(kafka: Mapping[str, str], topics: Iterable[str]) -> dict[str, Replicas]:
     """Returns the replicas of those topics that may be looked at. Raises `KafkaUnavailable`."""
     admin = client.admin(kafka)
     try:
-        found = [about for topic in topics for about in _listed(admin, topic)]
+        replicas = [about for topic in topics for about in _listed(admin, topic)]
     except KafkaException as error:
         raise client.failure(error.args[0], f"look-up of replicas failed: {client.said(error.args[0])}") from error
-    minimums = minimums_of(kafka, [about.topic for about in found if about.placed])
-    return {about.topic: replace(about, minimum=minimums.get(about.topic)) for about in found}
+    minimums = minimums_of(kafka, [about.topic for about in replicas if about.placed])
+    return {about.topic: replace(about, minimum=minimums.get(about.topic)) for about in replicas}
 
 
 def broker_count(kafka: Mapping[str, str]) -> int:

@@ -69,23 +69,23 @@ def search(query: TimeQuery, outliers: int) -> Searching:
     """Finds where the query's time begins in [lo, hi); `lo` is not below the start of the log."""
     size, sought_ms = block_size(outliers), query.time_ms - query.margin_ms
     low, high = query.lo, query.hi
-    known: Sequence[Timed] = ()  # the block from `high` on
+    found_block: Sequence[Timed] = ()  # the block from `high` on
     while low < high:
         middle = (low + high) // 2
         block = yield BlockQuery(middle, query.hi, size)
         if len(block) < size:
-            known = yield BlockQuery(None, query.hi, size)
-            begins = known[0][0] if known else query.hi
-            behind = _proven(known, sought_ms, outliers) if len(known) == size else None
-            if behind is not None or begins <= low or len(known) < size:
+            found_block = yield BlockQuery(None, query.hi, size)
+            begins = found_block[0][0] if found_block else query.hi
+            behind = _proven(found_block, sought_ms, outliers) if len(found_block) == size else None
+            if behind is not None or begins <= low or len(found_block) < size:
                 low = low if behind is None else max(low, behind)
                 break
             high = begins
         elif (behind := _proven(block, sought_ms, outliers)) is not None:
             low = behind
         else:
-            high, known = middle, block
-    rest = (offset for offset, at in known if offset >= low and at >= sought_ms)
+            high, found_block = middle, block
+    rest = (offset for offset, at in found_block if offset >= low and at >= sought_ms)
     answer = next(rest, None)
     return TimeAnswer(query.hi if answer is None else answer, sought_ms, answer is not None)
 
@@ -117,7 +117,7 @@ class LookedBack:
     """
 
     partition: int
-    found: TimeFound
+    answer: TimeFound
     seen: int
     reached: int
     first: int
@@ -126,7 +126,7 @@ class LookedBack:
 
     def text(self, topic: str) -> str:
         """Returns it for people, without what follows from it."""
-        at = self.found
+        at = self.answer
         return (
             f"{self.reached} of {self.seen} records that were looked at before offset {at.offset} of {topic}-"
             f"{self.partition} have times from {iso(at.time_ms)} on, up to {iso(self.newest_ms)}, the first at offset "
@@ -134,18 +134,18 @@ class LookedBack:
         )
 
 
-def look_back(log: TopicLog, found: Mapping[int, TimeFound], ceiling_ms: int) -> dict[int, LookedBack]:
+def look_back(log: TopicLog, answers: Mapping[int, TimeFound], ceiling_ms: int) -> dict[int, LookedBack]:
     """Returns the partitions where some of the records looked at have reached the time. Raises `KafkaUnavailable`."""
     size = block_size(log.outliers)
-    blocks: dict[int, list[list[Timed]]] = {p: [] for p in found}
-    ends, distance = {p: at.offset for p, at in found.items()}, size
+    blocks: dict[int, list[list[Timed]]] = {p: [] for p in answers}
+    ends, distance = {p: at.offset for p, at in answers.items()}, size
     while spans := {
-        p: (max(found[p].offset - distance, found[p].low), end) for p, end in ends.items() if end > found[p].low
+        p: (max(answers[p].offset - distance, answers[p].low), end) for p, end in ends.items() if end > answers[p].low
     }:
         for p, block in log.valid_times(spans, ceiling_ms, size).items():
             blocks[p].append(block)
         ends, distance = {p: start for p, (start, _) in spans.items()}, distance * 2
-    seen = {p: _of(p, found[p], some) for p, some in blocks.items()}
+    seen = {p: _of(p, answers[p], some) for p, some in blocks.items()}
     return {p: looked_back for p, looked_back in seen.items() if looked_back is not None}
 
 
@@ -153,22 +153,22 @@ def left_behind(
     log: TopicLog, starts: Mapping[int, int], queries: Mapping[int, TimeQuery], ceiling_ms: int
 ) -> list[str]:
     """Looks back from starts that were found by queries; returns the results as texts. Raises `KafkaUnavailable`."""
-    found = {p: TimeFound(starts[p], query.lo, query.time_ms) for p, query in queries.items()}
-    return [reached.text(log.topic) for _, reached in sorted(look_back(log, found, ceiling_ms).items())]
+    answers = {p: TimeFound(starts[p], query.lo, query.time_ms) for p, query in queries.items()}
+    return [reached.text(log.topic) for _, reached in sorted(look_back(log, answers, ceiling_ms).items())]
 
 
-def _of(partition: int, found: TimeFound, blocks: list[list[Timed]]) -> LookedBack | None:
-    reached = [(offset, at) for block in blocks for offset, at in block if at >= found.time_ms]
+def _of(partition: int, answer: TimeFound, blocks: list[list[Timed]]) -> LookedBack | None:
+    reached = [(offset, at) for block in blocks for offset, at in block if at >= answer.time_ms]
     if not reached:
         return None
     return LookedBack(
         partition=partition,
-        found=found,
+        answer=answer,
         seen=sum(map(len, blocks)),
         reached=len(reached),
         first=min(offset for offset, _ in reached),
         newest_ms=max(at for _, at in reached),
-        whole_block=any(block and typical([at for _, at in block]) >= found.time_ms for block in blocks),
+        whole_block=any(block and typical([at for _, at in block]) >= answer.time_ms for block in blocks),
     )
 
 

@@ -168,11 +168,11 @@ def begins_of(log: TopicLog, ends: Mapping[int, Ends], time_ms: int) -> dict[int
     For minutes after `DeleteRecords` a broker may still have the deleted records in its index, and then says that no
     record reaches a time before the remaining ones. So this is believed only if the last record does not reach it.
     """
-    found = log.estimate(dict.fromkeys(ends, max(time_ms, 0)))
-    doubtful = {p: end.stable for p, end in ends.items() if found[p] >= end.stable > end.start > 0}
+    begins = log.estimate(dict.fromkeys(ends, max(time_ms, 0)))
+    doubtful = {p: end.stable for p, end in ends.items() if begins[p] >= end.stable > end.start > 0}
     last = log.last_times(doubtful, LATEST_MS, 1) if doubtful else {}
     misled = {p for p, times in last.items() if times and times[-1][1] >= time_ms}
-    return {p: end.start if p in misled else min(max(found[p], end.start), end.stable) for p, end in ends.items()}
+    return {p: end.start if p in misled else min(max(begins[p], end.start), end.stable) for p, end in ends.items()}
 
 
 def fair_shares(waiting: Mapping[int, int], limit: int) -> dict[int, int]:

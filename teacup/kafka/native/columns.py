@@ -63,15 +63,15 @@ def native(column: pa.Array, kinds: frozenset[int], held: list[object]) -> Nativ
     if kind not in kinds:
         raise NotReadable(f"a column of {column.type} cannot be written")
     valid, values, *rest = addresses(column)
-    found = NativeColumn(valid if column.null_count else None, values, None, None, column.offset, kind)
+    native_column = NativeColumn(valid if column.null_count else None, values, None, None, column.offset, kind)
     if kind in (_BYTES32, _BYTES64):
-        found.data = rest[0]
+        native_column.data = rest[0]
     elif kind == _VIEWS:
         buffers = (ctypes.c_void_p * len(rest))(*rest)
-        found.buffers = ctypes.addressof(buffers)
+        native_column.buffers = ctypes.addressof(buffers)
         held.append(buffers)
-    held += [column, found]
-    return found
+    held += [column, native_column]
+    return native_column
 
 
 def _kind(of: pa.DataType) -> int | None:

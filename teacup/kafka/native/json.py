@@ -45,8 +45,8 @@ class FoundFields:
         A string is without its escapes, a number as it is written (-0 is 0); null for any other.
         """
         holds = self._holds[field].copy()  # C finds halves of surrogate pairs
-        found = self._written(field, holds)
-        return found, holds
+        written = self._written(field, holds)
+        return written, holds
 
     def values(self, field: int) -> pa.Array:
         """Returns the values of a field as they are written (`string`), null where there is none."""
@@ -92,10 +92,10 @@ def read_times(texts: pa.Array, unit: int) -> tuple[NDArray[np.int64], _Bytes]:
 
     Returns UTC times as milliseconds and local ones as microseconds, else 0, and what each text is.
     """
-    found, what = np.zeros(len(texts), np.int64), np.zeros(len(texts), np.uint8)
+    times, what = np.zeros(len(texts), np.int64), np.zeros(len(texts), np.uint8)
     if len(texts):
         held: list[object] = []
         library.loaded().tc_times(
-            byref(native(texts, BYTES, held)), len(texts), unit, found.ctypes.data, what.ctypes.data
+            byref(native(texts, BYTES, held)), len(texts), unit, times.ctypes.data, what.ctypes.data
         )
-    return found, what
+    return times, what

@@ -130,16 +130,16 @@ class OwnConsumer:
 
     def learn(self, topic: str, timeout_s: float) -> KafkaError | None:
         """Fetches the topic's leaders, as `client.learn`."""
-        found = POINTER()
+        metadata = POINTER()
         name = self._kafka.rd_kafka_topic_new(self.handle, topic.encode(), None)
         if not name:
             return None  # no topic can have this name; assigning it will say so
-        error = self._kafka.rd_kafka_metadata(self.handle, 0, name, ctypes.byref(found), int(1_000 * timeout_s))
+        error = self._kafka.rd_kafka_metadata(self.handle, 0, name, ctypes.byref(metadata), int(1_000 * timeout_s))
         code = 0
-        if found:
-            about = ctypes.cast(found, ctypes.POINTER(_Metadata)).contents
-            code = about.topics[0].err if about.topic_count else 0
-            self._kafka.rd_kafka_metadata_destroy(found)
+        if metadata:
+            topics = ctypes.cast(metadata, ctypes.POINTER(_Metadata)).contents
+            code = topics.topics[0].err if topics.topic_count else 0
+            self._kafka.rd_kafka_metadata_destroy(metadata)
         self._kafka.rd_kafka_topic_destroy(name)
         if error:
             client.log.debug("the leaders of %s are not known yet: %s", topic, KafkaError(error).str())

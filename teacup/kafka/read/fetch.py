@@ -181,7 +181,7 @@ class PartitionFetch:
             self._fetch, end, before.rows + rows, before.size + size, wanted, WAIT_MS, ctypes.byref(taken)
         )
         if taken.rows == before.rows:
-            self.look_at_client()
+            self.poll_client()
         if self.trouble is not None and client.is_missing(self.trouble):
             raise TopicMissing(self.topic, self.partition)
         if taken.last >= 0:
@@ -208,10 +208,10 @@ class PartitionFetch:
         """Returns the partition's first offset and its high watermark. Raises `KafkaException`."""
         return self._consumer.ends(self.topic, self.partition, client.REQUEST_TIMEOUT_S)
 
-    def look_at_client(self) -> None:
-        """Looks at what is about the whole client, if that does not come with the records."""
+    def poll_client(self) -> None:
+        """Handles what is about the whole client, if that does not come with the records."""
 
-    def look(self) -> None:
+    def poll(self) -> None:
         """Handles what waits in a queue without records. Raises `KafkaUnavailable`, `KafkaIOError`."""
         taken = self._taken
         self._teacup.tc_fetch_take(self._fetch, 0, 1, 1, 1, 0, ctypes.byref(taken))
@@ -329,9 +329,9 @@ class SharedFetch:
                 self._partitions[assigned].keep()
             self._of.consumer.unassign()
 
-    def look_at_client(self) -> None:
+    def poll_client(self) -> None:
         """Handles what has come about the whole client. Raises `KafkaUnavailable`, `KafkaIOError`."""
-        self._client.look()
+        self._client.poll()
 
     def close(self) -> None:
         """Releases the consumer."""
@@ -353,8 +353,8 @@ class _Member(PartitionFetch):
     def rest(self) -> None:
         self._shared.is_read(self.partition)
 
-    def look_at_client(self) -> None:
-        self._shared.look_at_client()
+    def poll_client(self) -> None:
+        self._shared.poll_client()
 
 
 def imported(columns: ctypes.Array[_ArrowArray]) -> pa.RecordBatch:

@@ -148,8 +148,8 @@ class AvroSchema:
         if self._at_once is None:
             return pa.array([self._one(record) for record in records.to_pylist()], pa.string())
         groups = [records.slice(at, GROUP) for at in range(0, len(records), GROUP)]
-        found = [self._at_once.json_of(group, columns) for group in groups]
-        return pa.concat_arrays(found) if found else pa.array([], pa.string())
+        texts = [self._at_once.json_of(group, columns) for group in groups]
+        return pa.concat_arrays(texts) if texts else pa.array([], pa.string())
 
     def _one(self, record: bytes) -> str | None:
         stream = io.BytesIO(record)
@@ -188,9 +188,9 @@ class _Container:
         return pc.replace_with_mask(nothing, good, self._halved(records.filter(good), columns))
 
     def _halved(self, records: pa.Array, columns: Sequence[str] | None) -> pa.Array:
-        found = self._decoded(records, columns)
-        if found is not None:
-            return found
+        decoded = self._decoded(records, columns)
+        if decoded is not None:
+            return decoded
         if len(records) == 1:
             return pa.nulls(1, pa.string())
         half = len(records) // 2

@@ -94,8 +94,8 @@ def inlined(schema: Any, named: Mapping[str, Any]) -> Any | None:
     None for a schema that contains itself, or has more than `LARGEST` types.
     """
     inlining = _Inlining(named)
-    found = inlining.of(schema)
-    return None if inlining.recursive or inlining.left < 0 else found
+    whole = inlining.of(schema)
+    return None if inlining.recursive or inlining.left < 0 else whole
 
 
 def read_at_once(schema: Any, depth: int = 0) -> bool:

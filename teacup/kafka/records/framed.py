@@ -41,18 +41,18 @@ def json_of(
     columns   the top-level fields that are needed; None: all
     """
     ids = schema_ids(values)
-    found: list[pa.Array] = []
+    parts: list[pa.Array] = []
     reasons: list[pa.Array] = []
     rows: list[I64] = []
     for schema, at in _groups(ids, schemas_of):
         texts, why = _of_schema(values.take(pa.array(at)), schema, invalid, columns)
         rows.append(at)
-        found.append(texts)
+        parts.append(texts)
         reasons.append(why)
     if not rows:
         return pa.nulls(0, pa.binary()), pa.nulls(0, pa.string())
     back = pa.array(np.argsort(np.concatenate(rows), kind="stable"))
-    return pa.concat_arrays(found).cast(pa.binary()).take(back), pa.concat_arrays(reasons).take(back)
+    return pa.concat_arrays(parts).cast(pa.binary()).take(back), pa.concat_arrays(reasons).take(back)
 
 
 def _groups(ids: I64, schemas_of: SchemasOf) -> Iterator[tuple[Schema | str | None, I64]]:
@@ -61,8 +61,8 @@ def _groups(ids: I64, schemas_of: SchemasOf) -> Iterator[tuple[Schema | str | No
     Rows with unknown ids come together, as there may be many.
     """
     numbers, number_at = np.unique(ids, return_inverse=True)
-    known = schemas_of([number for number in numbers.tolist() if number >= 0])
-    schemas = [NO_FRAME if number < 0 else known.get(number) for number in numbers.tolist()]
+    schema_of = schemas_of([number for number in numbers.tolist() if number >= 0])
+    schemas = [NO_FRAME if number < 0 else schema_of.get(number) for number in numbers.tolist()]
     unknown = np.array([schema is None for schema in schemas], np.bool_)[number_at]
     if unknown.any():
         yield None, np.flatnonzero(unknown)

@@ -77,26 +77,26 @@ def json_fields(
     first_other = first_key + len(keys)
     first_kept = first_other + len(others)
     paths = [*(() if time is None else (time,)), *keys, *others, *keep]
-    found = find_fields(text, [_steps_of(path) for path in paths])
-    of_keys = [_key(found, field) for field in range(first_key, first_other)]
-    is_json, kept = found.json, None
+    fields = find_fields(text, [_steps_of(path) for path in paths])
+    of_keys = [_key(fields, field) for field in range(first_key, first_other)]
+    is_json, kept = fields.json, None
     if text.null_count > values.null_count:  # some are not UTF-8
         is_json = pc.and_(is_json, pc.or_(text.is_valid(), values.is_null()))
     if keep:
-        kept = pc.if_else(pc.and_(is_json, text.is_valid()), _objects(found, _tree_of(keep, first_kept)), None)
+        kept = pc.if_else(pc.and_(is_json, text.is_valid()), _objects(fields, _tree_of(keep, first_kept)), None)
     return JsonFields(
         json=is_json,
-        time=None if time is None else times_of(found.texts(0)[0], unit),
+        time=None if time is None else times_of(fields.texts(0)[0], unit),
         keys=tuple(texts for texts, _ in of_keys),
         odd=pa.array(np.logical_or.reduce([np.zeros(len(values), np.bool_), *(odd for _, odd in of_keys)])),
-        others=tuple(_key(found, field)[0] for field in range(first_other, first_kept)),
+        others=tuple(_key(fields, field)[0] for field in range(first_other, first_kept)),
         kept=kept,
     )
 
 
-def _key(found: FoundFields, field: int) -> tuple[pa.Array, NDArray[np.bool_]]:
+def _key(fields: FoundFields, field: int) -> tuple[pa.Array, NDArray[np.bool_]]:
     """Returns the texts of a field as keys, null where there is none, and which are odd."""
-    texts, holds = found.texts(field)
+    texts, holds = fields.texts(field)
     odd, numbers = (holds == NESTED) | (holds == HALF), holds == NUMBER
     if numbers.any():
         digits = [_whole(number) for number in texts.filter(pa.array(numbers)).to_pylist()]
@@ -130,7 +130,7 @@ def decoded(value: bytes | None) -> str | None:
         return None
 
 
-def _objects(found: FoundFields, tree: _Tree) -> pa.Array:
+def _objects(fields: FoundFields, tree: _Tree) -> pa.Array:
     """Returns objects of the members of a tree that are there."""
     import polars as pl  # not at the top: whoever keeps whole values needs none
 
@@ -143,7 +143,7 @@ def _objects(found: FoundFields, tree: _Tree) -> pa.Array:
 
     def value_of(inner: int | _Tree) -> pl.Expr:
         if isinstance(inner, int):
-            return pl.lit(pl.Series(found.values(inner)))
+            return pl.lit(pl.Series(fields.values(inner)))
         return pl.when((value := object_of(inner)) != "{}").then(value)
 
     return pl.select(object_of(tree)).to_series().to_arrow().cast(pa.string())

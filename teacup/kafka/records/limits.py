@@ -117,14 +117,14 @@ def limits_from(
         for side in ("before", "after")
     )
     ours = producer.get("compression.type", producer.get("compression.codec", "none"))
-    kept = config.get("compression.type", "producer") in ("producer", ours)
+    keeps_codec = config.get("compression.type", "producer") in ("producer", ours)
     return TopicLimits(
         topic,
         int(config["max.message.bytes"]),
         int(producer.get("message.max.bytes", largest)),
         before,
         after,
-        ours if kept and ours in _CODECS else None,
+        ours if keeps_codec and ours in _CODECS else None,
         partitions,
     )
 
@@ -133,13 +133,13 @@ def restamped(
     times: Sequence[int | None], headers: Sequence[Headers | None], limits: TopicLimits, now_ms: int
 ) -> tuple[list[int], list[Headers | None]]:
     """Returns timestamps that the topic accepts, and headers with the times that were replaced; None: no time."""
-    kept, annotated = [], list(headers)
+    stamps, annotated = [], list(headers)
     for i, time in enumerate(times):
         near = FIRST_STAMP_MS if time == 0 else time
-        kept.append(near if near is not None and limits.keeps(near, near, now_ms) else now_ms)
-        if time is not None and kept[i] != time:
+        stamps.append(near if near is not None and limits.keeps(near, near, now_ms) else now_ms)
+        if time is not None and stamps[i] != time:
             annotated[i] = [*(headers[i] or ()), (TIME, str(time))]
-    return kept, annotated
+    return stamps, annotated
 
 
 def shortened(key: Any, value: Any, headers: Headers, limits: TopicLimits, what: str) -> tuple[Any, Any, Headers]:

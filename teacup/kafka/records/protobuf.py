@@ -61,9 +61,9 @@ class ProtoSchema:
             for name, text in files:
                 file = descriptor_pb2.FileDescriptorProto.FromString(base64.b64decode(text, validate=True))
                 file.name = name
-                for known in file.dependency:
-                    if known.startswith("google/protobuf/") and not _holds(pool, known):
-                        pool.AddSerializedFile(_well_known(known))
+                for dependency in file.dependency:
+                    if dependency.startswith("google/protobuf/") and not _holds(pool, dependency):
+                        pool.AddSerializedFile(_well_known(dependency))
                 pool.AddSerializedFile(file.SerializeToString())
             return pool.FindFileByName("teacup.proto")
         except (ValueError, TypeError, KeyError, DecodeError) as error:
@@ -91,10 +91,10 @@ class ProtoSchema:
     def _message(self, path: tuple[int, ...]) -> Any:
         if path not in self._messages:
             first, *inner = path
-            found = list(self._file.message_types_by_name.values())[first]
+            message = list(self._file.message_types_by_name.values())[first]
             for index in inner:
-                found = found.nested_types[index]
-            self._messages[path] = message_factory.GetMessageClass(found)
+                message = message.nested_types[index]
+            self._messages[path] = message_factory.GetMessageClass(message)
         return self._messages[path]
 
 

@@ -77,20 +77,20 @@ class Registry:
             self._note_unknown(number for number in asked if number not in listed)
             asked = [number for number in asked if number in listed]
         for number in asked:
-            found = self._waited_for(partial(self._asked, number), f"schema {number}")
-            if found is None:
+            schema = self._waited_for(partial(self._asked, number), f"schema {number}")
+            if schema is None:
                 self._note_unknown([number])
             else:
-                self._known[number] = found
+                self._known[number] = schema
         return {number: self._known[number] for number in numbers if number in self._known}
 
     def newest_ddl(self, subject: str) -> str:
         """Returns the fields of a subject's newest schema as Spark's DDL. Raises `ValueError` if there are none."""
-        found = self._waited_for(partial(self._newest, subject), f"the newest schema of {subject!r}")
-        if isinstance(found, str):
-            raise ValueError(f"the newest schema of {subject!r} in the registry cannot be used: {found}")
+        ddl = self._waited_for(partial(self._newest, subject), f"the newest schema of {subject!r}")
+        if isinstance(ddl, str):
+            raise ValueError(f"the newest schema of {subject!r} in the registry cannot be used: {ddl}")
         try:
-            return found.ddl()
+            return ddl.ddl()
         except ValueError as error:
             raise ValueError(
                 f"the newest schema of {subject!r} in the registry has no type of Spark's: {error}"
@@ -192,15 +192,15 @@ class Registry:
 
     def _referenced(self, schema: Registered, seen: dict[tuple[str, int], None]) -> list[tuple[str, str]]:
         """Returns name and text of the schemas that a schema names, each after those that it names itself."""
-        found: list[tuple[str, str]] = []
+        schemas: list[tuple[str, str]] = []
         for reference in schema.references or ():
             at: tuple[Any, Any] = (reference.subject, reference.version)
             if at in seen:
                 continue
             seen[at] = None
             inner = self._client.get_version(*at, fmt=self._form).schema
-            found += [*self._referenced(inner, seen), (str(reference.name), inner.schema_str or "")]
-        return found
+            schemas += [*self._referenced(inner, seen), (str(reference.name), inner.schema_str or "")]
+        return schemas
 
 
 def shown_url(url: str) -> str:

@@ -71,8 +71,8 @@ class RecordFilter:
         fitting = of_header
         for part, texts in self.parts:
             if part.startswith(HEADER):
-                found = text_of(last_header(headers, part.removeprefix(HEADER)))
-                of_header = pc.and_(of_header, pc.is_in(found, pa.array(texts, pa.string())))
+                text = text_of(last_header(headers, part.removeprefix(HEADER)))
+                of_header = pc.and_(of_header, pc.is_in(text, pa.array(texts, pa.string())))
             else:
                 fitting = pc.and_(fitting, pc.is_in(next(of_value), pa.array(texts, pa.string())))
         if readable is not None:

@@ -78,15 +78,15 @@ def is_zone(name: str) -> bool:
 
 def times_of(texts: pa.Array, unit: TimeUnit) -> Times:
     """Reads times that are texts (`string`), in any of the spellings."""
-    found, what = read_times(texts, list(TimeUnit).index(unit))
+    times, what = read_times(texts, list(TimeUnit).index(unit))
     if (long := what == LONG).any():
         for at in np.flatnonzero(long).tolist():
             read = _of_double(float(texts[at].as_py()), unit)
-            found[at], what[at] = (0, NO_TIME) if read is None else (read, UTC)
+            times[at], what[at] = (0, NO_TIME) if read is None else (read, UTC)
     local = what == LOCAL
     return Times(
-        pa.array(found, mask=what != UTC),
-        pa.array(found, mask=~local).cast(pa.timestamp("us")) if local.any() else None,
+        pa.array(times, mask=what != UTC),
+        pa.array(times, mask=~local).cast(pa.timestamp("us")) if local.any() else None,
     )
 
 

@@ -23,8 +23,8 @@ def producer(
     """Makes a producer as `teacup.kafka.client` does, and the one that hands columns to it. Raises `LibraryMissing`."""
     functions = rdkafka.bound()
     plugins = [kafka[_PLUGINS]] if kafka.get(_PLUGINS) else []
-    known = {**kafka, _PLUGINS: ";".join([*plugins, functions.teacup._name])}
-    made = client.producer(known, tuning, on_error, transactional_id)
+    properties = {**kafka, _PLUGINS: ";".join([*plugins, functions.teacup._name])}
+    made = client.producer(properties, tuning, on_error, transactional_id)
     return made, NativeProducer(functions)
 
 

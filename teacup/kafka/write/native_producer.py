@@ -106,14 +106,14 @@ class NativeRows:
             self._rows.text = self._keep(self._text(values.text, values.rows))
         else:
             self._rows.value = self._column(values, BYTES)
-        found = self._headers(headers)
-        self._rows.headers = self._keep((_Header * len(found))(*found))
-        self._rows.header_count = len(found)
+        columns = self._headers(headers)
+        self._rows.headers = self._keep((_Header * len(columns))(*columns))
+        self._rows.header_count = len(columns)
 
     def partition_of(self, row: int) -> int:
         """Returns the partition of a row; -1 if the partitioner chooses it."""
-        found = None if self._partitions is None else self._partitions[row].as_py()
-        return -1 if found is None else int(found)
+        partition = None if self._partitions is None else self._partitions[row].as_py()
+        return -1 if partition is None else int(partition)
 
     @property
     def address(self) -> int:

@@ -27,9 +27,9 @@ from typing import Any, Protocol
 from confluent_kafka import KafkaError, TopicPartition
 
 PULSE_S = 0.001
-_LOOK_S = 0.001
-_LONGEST_LOOK_S = 0.01
-_LOOKS = 10  # as a share of the time waited so far: nobody waits a tenth longer than needed
+_SHORTEST_POLL_S = 0.001
+_LONGEST_POLL_S = 0.01
+_POLLS = 10  # as a share of the time waited so far: nobody waits a tenth longer than needed
 _IDLE_S, _LONGEST_IDLE_S = 0.001, 0.02
 _DOUBLED = 10  # at most this many times, as a broker may be away for hours
 _LOST_S = 1.0
@@ -197,14 +197,14 @@ class Drain:
         if at_once and not self._flying:
             self._pulse()
 
-    def look(self) -> None:
+    def poll(self) -> None:
         """Serves the producer for a moment."""
         self._notice_moves()
         still_s = self._now_s() - self._still_since_s
         if still_s >= self._patience_s():
             self._pulse()
         else:
-            self._queue.poll(min(max(_LOOK_S, still_s / _LOOKS), _LONGEST_LOOK_S))
+            self._queue.poll(min(max(_SHORTEST_POLL_S, still_s / _POLLS), _LONGEST_POLL_S))
 
     def _notice_moves(self) -> None:
         length, flying = len(self._queue), self._in_flight()

@@ -99,8 +99,8 @@ class MadeTexts:
 
     def to_list(self) -> list[str]:
         """Returns the texts."""
-        found: list[str] = self.to_series().to_list()
-        return found
+        texts: list[str] = self.to_series().to_list()
+        return texts
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,19 +115,19 @@ class MadeHeaders:
 
     def to_list(self) -> list[Headers]:
         """Returns lists of (name, value), a new list for each row."""
-        found: list[Headers] = [[] for _ in range(len(self.rows))]
+        rows: list[Headers] = [[] for _ in range(len(self.rows))]
         for part in self.plan:
             if isinstance(part, ListedHeaders):
-                for headers, more in zip(found, self.rows[part.column].to_list(), strict=True):
+                for headers, more in zip(rows, self.rows[part.column].to_list(), strict=True):
                     headers.extend((pair["key"], pair["value"]) for pair in more or ())
             elif part.where:
                 at = self.rows[part.where].fill_null(value=False).arg_true()
                 for i, value in zip(at.to_list(), texts(part.value, self.rows[at]).to_list(), strict=True):
-                    found[i].append((part.name, value))
+                    rows[i].append((part.name, value))
             else:
-                for headers, value in zip(found, texts(part.value, self.rows).to_list(), strict=True):
+                for headers, value in zip(rows, texts(part.value, self.rows).to_list(), strict=True):
                     headers.append((part.name, value))
-        return found
+        return rows
 
 
 def texts(text: Text, rows: pl.DataFrame) -> pl.Series:
@@ -176,12 +176,12 @@ def _name(column: str, form: Form) -> str:
 def _written(values: pl.Series, form: Form) -> pl.Series:
     match form:
         case Form.STRING:
-            found = _strings(values)
+            strings = _strings(values)
         case Form.BASE64:
-            found = _surrounded('"', values.bin.encode("base64"), '"')
+            strings = _surrounded('"', values.bin.encode("base64"), '"')
         case _:
-            found = values.cast(pl.String)
-    return found.fill_null(NULL) if found.null_count() else found
+            strings = values.cast(pl.String)
+    return strings.fill_null(NULL) if strings.null_count() else strings
 
 
 def _strings(values: pl.Series) -> pl.Series:

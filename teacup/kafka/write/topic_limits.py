@@ -73,10 +73,10 @@ def _asked(topics: frozenset[str], kafka: Mapping[str, str]) -> Limits:
             topic: (_config(topic, asked[resource]), _partitions(admin, topic)) for topic, resource in resources.items()
         }
 
-    found = client.retried(ask, kafka) if resources else {}
+    configs = client.retried(ask, kafka) if resources else {}
     return {
         topic: limits_from(topic, config, dict(kafka), MESSAGE_MAX_BYTES, partitions)
-        for topic, (config, partitions) in found.items()
+        for topic, (config, partitions) in configs.items()
     }
 
 

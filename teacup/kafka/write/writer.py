@@ -51,7 +51,7 @@ _LINGER, _LINGER_IN_TRANSACTION = 0.5, 0.95
 `teacup.kafka.write.producer`). Outside transactions a record for which neither comes is still sent in time."""
 _LONGEST_LINGER_MS = 900_000  # librdkafka's
 _FLUSH_GRACE_S = 30.0  # librdkafka gives up every record by itself; this is for when it does not
-_LOOK_AFTER_S = 5.0  # whether the topics have enough replicas
+_ASK_AFTER_S = 5.0  # whether the topics have enough replicas
 _CLOSE_WITHIN_S = 2.0  # the next attempt waits for it; a longer close goes on in the background
 _PURGED_WITHIN_S = 0.1
 _OPEN_WRITERS = 4
@@ -159,11 +159,11 @@ class TopicWriter:
         Raises `DeliveryFailed`, `ProducerFailed`, `KafkaUnavailable`, `NotEnoughReplicas`.
         """
         began_s = time.monotonic()
-        deadline, look_s = began_s + self._flush_timeout_s, began_s + _LOOK_AFTER_S
+        deadline, ask_s = began_s + self._flush_timeout_s, began_s + _ASK_AFTER_S
         with self._fatal_error_raised():
             self._drain.begin(at_once=True)
             while waits_for := len(self._producer):
-                self._drain.look()
+                self._drain.poll()
                 if gives_up(waits_for):
                     self._producer.purge()  # or they stay in memory as long as the producer does
                     self._producer.poll(_PURGED_WITHIN_S)
@@ -171,8 +171,8 @@ class TopicWriter:
                         f"a connection was lost, and none of {waits_for} records was acknowledged since"
                         f"{last_error(self._trouble)}"
                     )
-                if time.monotonic() > look_s:
-                    look_s = deadline
+                if time.monotonic() > ask_s:
+                    ask_s = deadline
                     if (why := self.why_not_taken()) is not None:
                         log.warning("%d records wait to be acknowledged: %s", waits_for, why)
                 if time.monotonic() > deadline:
@@ -245,7 +245,7 @@ class TopicWriter:
                     f"{self._flush_timeout_s:g} s{last_error(self._trouble)}"
                 )
             with self._fatal_error_raised():
-                self._drain.look()
+                self._drain.poll()
             self._check_failures()
 
     @contextmanager

@@ -119,8 +119,8 @@ class PlainJobs:
     def run(self, tasks: BatchTasks) -> list[Report]:
         """Runs a job."""
         inputs, rows = self._inputs.of(tasks)
-        found = self._python_rdd(inputs, self._functions[rows], False, False).collect()
-        return [row for at in range(tasks.reporting) for row in _REPORTS.loads(found[at])]  # type: ignore[no-untyped-call]
+        results = self._python_rdd(inputs, self._functions[rows], False, False).collect()
+        return [row for at in range(tasks.reporting) for row in _REPORTS.loads(results[at])]  # type: ignore[no-untyped-call]
 
     @staticmethod
     def _wrapped(context: SparkContext, rows: Rows) -> Any:

@@ -55,7 +55,7 @@ class BatchLog:
         Raises `CheckpointInterrupted` if more than one is not.
         """
         with reached(self._checkpoint):
-            planned, committed = ([-1, *found][-1] for found in (self._logs.planned(), self._logs.committed()))
+            planned, committed = ([-1, *batches][-1] for batches in (self._logs.planned(), self._logs.committed()))
         if committed not in (planned, planned - 1):
             raise CheckpointInterrupted(
                 f"{self._checkpoint}: batch {planned} is planned, and {committed} is the last one committed. Files of "
@@ -90,8 +90,8 @@ class BatchLog:
         self._add(COMMITS, number, _COMMIT)
         if number % FORGETS_EVERY == 0:
             with self._written():
-                for log, known in ((OFFSETS, self._logs.planned()), (COMMITS, self._logs.committed())):
-                    for old in (one for one in known if one <= number - self._keeps):
+                for log, numbers in ((OFFSETS, self._logs.planned()), (COMMITS, self._logs.committed())):
+                    for old in (one for one in numbers if one <= number - self._keeps):
                         with suppress(FileNotFoundError):
                             self._logs.files.rm_file(self._path(f"{log}/{old}"))
 

@@ -26,7 +26,7 @@ log = logging.getLogger("teacup.spark.batches.one_row")
 
 NAME = "one-row"
 WITHIN_S = 60
-LOOK_EVERY_S = 0.5
+POLL_EVERY_S = 0.5
 
 
 def carry_out(spark: SparkSession, stopped: Callable[[], bool] = lambda: False) -> None:
@@ -35,7 +35,7 @@ def carry_out(spark: SparkSession, stopped: Callable[[], bool] = lambda: False) 
         batches = BatchLoop(spark, NAME, str(checkpoint), Stream(_OneRow()), _finish, None).start()
         try:
             ends_s = time.monotonic() + WITHIN_S
-            while not (stopped() or batches.awaitTermination(LOOK_EVERY_S)):
+            while not (stopped() or batches.awaitTermination(POLL_EVERY_S)):
                 if time.monotonic() > ends_s:
                     break
         finally:

@@ -75,7 +75,7 @@ def grouped(places: Sequence[str | None], size: int) -> list[tuple[str | None, l
     by_place: dict[str | None, list[int]] = defaultdict(list)
     for at, place in enumerate(places):
         by_place[place].append(at)
-    return [(place, found[at : at + size]) for place, found in by_place.items() for at in range(0, len(found), size)]
+    return [(place, items[at : at + size]) for place, items in by_place.items() for at in range(0, len(items), size)]
 
 
 class ExecutorPlaces:
@@ -83,14 +83,14 @@ class ExecutorPlaces:
 
     def __init__(self, context: SparkContext) -> None:
         self._context, self._local = context, is_local(str(context.master))
-        self._look, self._found = Every(EXECUTORS_EVERY_S, at_once=True), list[str]()
+        self._look, self._places = Every(EXECUTORS_EVERY_S, at_once=True), list[str]()
 
     def now(self) -> list[str]:
         """Returns them in order, from a look within the last second."""
         if not self._local and self._look.due():
             listed = self._context._jsc.sc().statusStore().executorList(True)
-            known = [listed.apply(at) for at in range(listed.size())]
-            hosts = {one.id(): one.hostPort().rpartition(":")[0] for one in known if one.id() != "driver"}
+            executors = [listed.apply(at) for at in range(listed.size())]
+            hosts = {one.id(): one.hostPort().rpartition(":")[0] for one in executors if one.id() != "driver"}
             # One that has just come has no host yet.
-            self._found = [f"executor_{hosts[one]}_{one}" for one in sorted(hosts) if hosts[one]]
-        return self._found
+            self._places = [f"executor_{hosts[one]}_{one}" for one in sorted(hosts) if hosts[one]]
+        return self._places

@@ -222,11 +222,11 @@ class Storage:
         settings = self._settings(namespace)
         with self._under_way("read", request) as caller:
             versions = None if as_of is None else [as_of]
-            (found,) = await self._turns.run(
+            (result,) = await self._turns.run(
                 caller, self._batches.read, settings, [_key_bytes(key)], self._clock_ms(), None, versions
             )
-        self.metrics.count(namespace, "read", [found])
-        return _single(request, found) or _json(found_document(found))
+        self.metrics.count(namespace, "read", [result])
+        return _single(request, result) or _json(found_document(result))
 
     async def delete_item(self, namespace: PathName, key: PathKey, request: Request) -> Response:
         """Delete all items of one key."""
@@ -308,8 +308,8 @@ class Storage:
         self, generation: str | None, settings: NamespaceSettings, body: bytes, sent: Codec, answer: Codec
     ) -> Done:
         keys, as_of = sent.decode_wanted(body, self._config.max_items, self._config.max_body_bytes)
-        found = self._batches.read(settings, keys, self._clock_ms(), generation, as_of)
-        return found, answer.encode_found(found)
+        results = self._batches.read(settings, keys, self._clock_ms(), generation, as_of)
+        return results, answer.encode_found(results)
 
     def _delete(self, settings: NamespaceSettings, body: bytes, sent: Codec, answer: Codec) -> Done:
         keys = sent.decode_keys(body, self._config.max_items, self._config.max_body_bytes)

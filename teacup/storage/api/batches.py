@@ -91,18 +91,18 @@ class Batches:
         most_items = settings.namespace.bound if as_of is None else 1
         worst_bytes = most_items * settings.max_value_bytes  # per key, so that memory stays bounded
         portion = max(1, min(_PORTION_KEYS, self.max_answer_bytes // worst_bytes))
-        found: list[ReadResult] = []
+        results: list[ReadResult] = []
         size = 0
-        while len(found) < len(keys):
+        while len(results) < len(keys):
             if size >= self.max_answer_bytes:
-                found.extend([_FULL] * (len(keys) - len(found)))
+                results.extend([_FULL] * (len(keys) - len(results)))
                 break
-            part = slice(len(found), len(found) + portion)
+            part = slice(len(results), len(results) + portion)
             versions = None if as_of is None else as_of[part]
             got = self.backend.read(settings.namespace, keys[part], now_ms, generation, versions)
             size += sum(len(item.value) for result in got for item in result.items)
-            found.extend(got)
-        return found
+            results.extend(got)
+        return results
 
 
 def _item_fault(item: Item, max_value_bytes: int) -> str | None:

@@ -106,18 +106,18 @@ def pack(item: Item) -> bytes:
     return _HEAD.pack(item.version, item.expires_at_ms, len(item.tag), len(item.value)) + item.tag + item.value
 
 
-def admit(namespace: Namespace, kept: bytes | None, item: Item, moment: Moment) -> tuple[WriteResult, bytes | None]:
+def admit(namespace: Namespace, stored: bytes | None, item: Item, moment: Moment) -> tuple[WriteResult, bytes | None]:
     """Writes an item that is not refused next to what is kept for its key.
 
     Returns its outcome, and the new value of its key; None if the value stays as it is.
     """
-    if kept is None:
+    if stored is None:
         return _OK, pack(item)
     if namespace.keep is Keep.VERSIONS:
-        value = _with_version(namespace, kept, item, moment)
-        return _OK, None if value == kept else value
+        value = _with_version(namespace, stored, item, moment)
+        return _OK, None if value == stored else value
     identity = (item.version, item.tag)
-    live = list(_live(kept, moment))
+    live = list(_live(stored, moment))
     if any(entry[0] == identity for entry in live):
         return _OK, None
     if namespace.keep is Keep.LATEST:
@@ -126,69 +126,71 @@ def admit(namespace: Namespace, kept: bytes | None, item: Item, moment: Moment) 
     if len(live) >= namespace.bound:
         reason = f"{len(live)} live items of this key are kept, and the namespace's bound is {namespace.bound}"
         return WriteResult(Status.REJECTED, reason), None
-    before = [kept[start:end] for other, _, start, end in live if other < identity]
-    after = [kept[start:end] for other, _, start, end in live if other > identity]
+    before = [stored[start:end] for other, _, start, end in live if other < identity]
+    after = [stored[start:end] for other, _, start, end in live if other > identity]
     return _OK, b"".join((*before, pack(item), *after))
 
 
-def found(namespace: Namespace, key: bytes, kept: bytes | None, moment: Moment, as_of: int | None = None) -> ReadResult:
+def read_result(
+    namespace: Namespace, key: bytes, stored: bytes | None, moment: Moment, as_of: int | None = None
+) -> ReadResult:
     """Returns the answer to a read of the key.
 
     as_of   only the newest version at or below this one is wanted (`versions`)
     """
     if namespace.keep is Keep.VERSIONS:
-        return _found_version(namespace, key, kept, moment, as_of)
-    if kept is None:
+        return _version_result(namespace, key, stored, moment, as_of)
+    if stored is None:
         return NOT_FOUND
-    version, expiry, tag_length, value_length = _HEAD.unpack_from(kept)
+    version, expiry, tag_length, value_length = _HEAD.unpack_from(stored)
     value_at = _HEAD.size + tag_length
-    if value_at + value_length == len(kept):  # one entry, as nearly always
+    if value_at + value_length == len(stored):  # one entry, as nearly always
         if expiry <= moment.now_ms and moment.is_over(version, expiry):  # rare; it saves a call
             return NOT_FOUND
-        return ReadResult(Status.OK, (Item(key, version, kept[_HEAD.size : value_at], kept[value_at:], expiry),))
+        return ReadResult(Status.OK, (Item(key, version, stored[_HEAD.size : value_at], stored[value_at:], expiry),))
     items = tuple(
-        Item(key, version, tag, kept[start + _HEAD.size + len(tag) : end], expiry)
-        for (version, tag), expiry, start, end in _live(kept, moment)
+        Item(key, version, tag, stored[start + _HEAD.size + len(tag) : end], expiry)
+        for (version, tag), expiry, start, end in _live(stored, moment)
     )
     return ReadResult(Status.OK, items) if items else NOT_FOUND
 
 
-def live_part(namespace: Namespace, kept: bytes, moment: Moment) -> bytes:
+def live_part(namespace: Namespace, stored: bytes, moment: Moment) -> bytes:
     """Returns the value without what is gone; empty if nothing is left."""
     if namespace.keep is Keep.VERSIONS:
-        return b"".join(version.entry for version in _trimmed(namespace, _versions(kept), moment))
-    return b"".join(kept[start:end] for _, _, start, end in _live(kept, moment))
+        return b"".join(version.entry for version in _trimmed(namespace, _versions(stored), moment))
+    return b"".join(stored[start:end] for _, _, start, end in _live(stored, moment))
 
 
-def due(namespace: Namespace, kept: bytes) -> list[int]:
+def due(namespace: Namespace, stored: bytes) -> list[int]:
     """Returns when something of the value goes, in no order; of `versions`: unless another one is written."""
     if namespace.keep is Keep.VERSIONS:
-        versions = _versions(kept)
+        versions = _versions(stored)
         over = [max(version.identity[0] + _retention(namespace), 0) for version in versions[1:]]
-        return [*over, goes_at(namespace, kept)] if versions[-1].is_delete else over
-    return [expiry for _, expiry, _, _ in _entries(kept)]
+        return [*over, goes_at(namespace, stored)] if versions[-1].is_delete else over
+    return [expiry for _, expiry, _, _ in _entries(stored)]
 
 
-def goes_at(namespace: Namespace, kept: bytes) -> int:
+def goes_at(namespace: Namespace, stored: bytes) -> int:
     """Returns when the whole value is gone; far in the future if only a write can change that."""
     if namespace.keep is Keep.VERSIONS:
-        newest = _versions(kept)[-1]
+        newest = _versions(stored)[-1]
         return max(newest.identity[0] + _retention(namespace), newest.expires_at_ms) if newest.is_delete else _NEVER
-    return max(expiry for _, expiry, _, _ in _entries(kept))
+    return max(expiry for _, expiry, _, _ in _entries(stored))
 
 
-def _live(kept: bytes, moment: Moment) -> Iterator[_Entry]:
-    return (entry for entry in _entries(kept) if not moment.is_over(entry[0][0], entry[1]))
+def _live(stored: bytes, moment: Moment) -> Iterator[_Entry]:
+    return (entry for entry in _entries(stored) if not moment.is_over(entry[0][0], entry[1]))
 
 
-def _entries(kept: bytes) -> Iterator[_Entry]:
+def _entries(stored: bytes) -> Iterator[_Entry]:
     """Yields (version, tag), expiry, start and end of each entry."""
     start = 0
-    while start < len(kept):
-        version, expiry, tag_length, value_length = _HEAD.unpack_from(kept, start)
+    while start < len(stored):
+        version, expiry, tag_length, value_length = _HEAD.unpack_from(stored, start)
         tag_at = start + _HEAD.size
         end = tag_at + tag_length + value_length
-        yield (version, kept[tag_at : tag_at + tag_length]), expiry, start, end
+        yield (version, stored[tag_at : tag_at + tag_length]), expiry, start, end
         start = end
 
 
@@ -210,8 +212,8 @@ class _Version(NamedTuple):
         return len(self.entry) == _HEAD.size + len(self.identity[1]) and not self.is_mark
 
 
-def _versions(kept: bytes) -> list[_Version]:
-    return [_Version(identity, expiry, kept[start:end]) for identity, expiry, start, end in _entries(kept)]
+def _versions(stored: bytes) -> list[_Version]:
+    return [_Version(identity, expiry, stored[start:end]) for identity, expiry, start, end in _entries(stored)]
 
 
 def _retention(namespace: Namespace) -> int:
@@ -219,12 +221,12 @@ def _retention(namespace: Namespace) -> int:
     return namespace.retention_ms
 
 
-def _with_version(namespace: Namespace, kept: bytes, item: Item, moment: Moment) -> bytes:
+def _with_version(namespace: Namespace, stored: bytes, item: Item, moment: Moment) -> bytes:
     """Returns what is kept once the item is written, too."""
     identity = (item.version, item.tag)
-    versions = _trimmed(namespace, _versions(kept), moment)
-    known = any(version.identity == identity for version in versions)
-    if not known and not (versions and versions[0].is_mark and identity < versions[0].identity):
+    versions = _trimmed(namespace, _versions(stored), moment)
+    is_stored = any(version.identity == identity for version in versions)
+    if not is_stored and not (versions and versions[0].is_mark and identity < versions[0].identity):
         new = _Version(identity, item.expires_at_ms, pack(item))
         versions = _trimmed(namespace, sorted([*versions, new]), moment) or [new]
     marked = bool(versions and versions[0].is_mark)
@@ -249,20 +251,20 @@ def _trimmed(namespace: Namespace, versions: list[_Version], moment: Moment) -> 
     return versions[older - 1 :]
 
 
-def _found_version(
-    namespace: Namespace, key: bytes, kept: bytes | None, moment: Moment, as_of: int | None
+def _version_result(
+    namespace: Namespace, key: bytes, stored: bytes | None, moment: Moment, as_of: int | None
 ) -> ReadResult:
     if as_of is not None and as_of < (first := _first_answered(namespace, moment)):
         return ReadResult(Status.NO_LONGER_STORED, (), f"versions are kept from {first} on, and not as of {as_of}")
-    if kept is None:
+    if stored is None:
         return NOT_FOUND
-    version, expiry, tag_length, value_length = _HEAD.unpack_from(kept)
+    version, expiry, tag_length, value_length = _HEAD.unpack_from(stored)
     value_at = _HEAD.size + tag_length
-    if value_length and value_at + value_length == len(kept):  # one version, as nearly always: it is never over
+    if value_length and value_at + value_length == len(stored):  # one version, as nearly always: it is never over
         if as_of is not None and as_of < version:
             return NOT_FOUND
-        return ReadResult(Status.OK, (Item(key, version, kept[_HEAD.size : value_at], kept[value_at:], expiry),))
-    versions = _trimmed(namespace, _versions(kept), moment)
+        return ReadResult(Status.OK, (Item(key, version, stored[_HEAD.size : value_at], stored[value_at:], expiry),))
+    versions = _trimmed(namespace, _versions(stored), moment)
     if as_of is not None:
         at = bisect_right(versions, as_of, key=_number)
         if versions and versions[max(at - 1, 0)].is_mark:

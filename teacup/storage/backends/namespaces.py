@@ -129,8 +129,8 @@ class StoredNamespace:
         """Raises the horizon above all that the moment took for expired; returns itself if it is there already."""
         if self.retention_ms is None or moment.gone_below is None:
             return self
-        known = self.horizon is not None and self.horizon >= moment.gone_below
-        return self if known else replace(self, horizon=moment.gone_below)
+        is_noted = self.horizon is not None and self.horizon >= moment.gone_below
+        return self if is_noted else replace(self, horizon=moment.gone_below)
 
     def raised(self, version: int) -> StoredNamespace:
         """Raises the floor to at least this version."""

@@ -65,8 +65,8 @@ def parsed(url: str) -> Opener:
     parts = _parts(url)
     url = without_password(url)  # for messages
     if parts.scheme not in _SCHEMES:
-        known = ", ".join(f"{scheme}:" for scheme in _SCHEMES)
-        raise StorageConfigInvalid(f"store {url!r}: back ends are {known}; e.g. lmdb:///var/lib/teacup/storage")
+        schemes = ", ".join(f"{scheme}:" for scheme in _SCHEMES)
+        raise StorageConfigInvalid(f"store {url!r}: back ends are {schemes}; e.g. lmdb:///var/lib/teacup/storage")
     return _SCHEMES[parts.scheme](url, parts)
 
 
@@ -156,11 +156,11 @@ def _timeout_s(url: str, seconds: str) -> float:
     return float(seconds)
 
 
-def _options(url: str, parts: SplitResult, known: set[str]) -> Mapping[str, str]:
+def _options(url: str, parts: SplitResult, allowed: set[str]) -> Mapping[str, str]:
     pairs = parse_qsl(parts.query, keep_blank_values=True)
-    unknown = sorted({name for name, _ in pairs} - known)
+    unknown = sorted({name for name, _ in pairs} - allowed)
     if unknown:
-        what = "; ".join(f"unknown option {name!r}: {instead(name, sorted(known))}" for name in unknown)
+        what = "; ".join(f"unknown option {name!r}: {instead(name, sorted(allowed))}" for name in unknown)
         raise StorageConfigInvalid(f"store {url!r}: {what}")
     return dict(pairs)
 

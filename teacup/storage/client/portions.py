@@ -93,7 +93,7 @@ class Portions:
     ) -> tuple[list[pa.Table], pa.Table]:
         """Returns (found tables, refused) of one request in columns; indexes are those of the whole call."""
         pending = np.arange(part.start, part.stop)
-        found: list[pa.Table] = []
+        tables: list[pa.Table] = []
         refused: list[pa.Table] = []
 
         def attempt() -> None:
@@ -105,7 +105,7 @@ class Portions:
                 codes = statuses["status"].cast(pa.utf8())
                 again = np.asarray(pc.is_in(codes, _AGAIN))
                 if items is not None:
-                    found.append(items.set_column(0, "index", pa.array(pending[items["index"].to_numpy()])))
+                    tables.append(items.set_column(0, "index", pa.array(pending[items["index"].to_numpy()])))
                 bad = pc.is_in(codes, _BAD)
                 if pc.any(bad).as_py():
                     columns = {"index": pa.array(pending), "status": codes, "reason": statuses["reason"]}
@@ -123,7 +123,7 @@ class Portions:
             middle = (part.start + part.stop) // 2
             halves = slice(part.start, middle), slice(middle, part.stop)
             return _together([self._settle_rows(rows, half, send) for half in halves])
-        return found, joined(refused, _REFUSED)
+        return tables, joined(refused, _REFUSED)
 
     def _parts(self, sizes: npt.NDArray[Any]) -> Iterator[slice]:
         """Yields slices within the limits of one request; an item beyond them gets a slice of its own."""
@@ -160,9 +160,11 @@ class Coding:
 
     def answer(self, reply: Reply, media_type: str) -> bytes:
         """Returns the body, decompressed. Raises `AnswerNotUnderstood`, `RequestInvalid`."""
-        found = reply.headers.get("Content-Type", "").split(";", 1)[0].strip().lower()
-        if found != media_type:
-            raise AnswerNotUnderstood(f"Content-Type {found!r}, expected {media_type!r}: {reply.content[:100]!r}")
+        content_type = reply.headers.get("Content-Type", "").split(";", 1)[0].strip().lower()
+        if content_type != media_type:
+            raise AnswerNotUnderstood(
+                f"Content-Type {content_type!r}, expected {media_type!r}: {reply.content[:100]!r}"
+            )
         encoding = reply.headers.get("Content-Encoding", "identity").lower()
         if encoding == "identity":
             return reply.content
@@ -182,7 +184,7 @@ def _unsettled(count: int, reason: str | None) -> ItemsUnsettled:
 
 def _together(answers: Sequence[tuple[list[pa.Table], pa.Table]]) -> tuple[list[pa.Table], pa.Table]:
     """Joins the answers of several requests: all found tables, and all refused rows."""
-    return [table for found, _ in answers for table in found], joined([refused for _, refused in answers], _REFUSED)
+    return [table for tables, _ in answers for table in tables], joined([refused for _, refused in answers], _REFUSED)
 
 
 def joined(tables: list[pa.Table], schema: pa.Schema) -> pa.Table:

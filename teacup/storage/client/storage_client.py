@@ -85,13 +85,13 @@ Answer = TypeVar("Answer")
 class Answered:
     """The result of `read_columns`.
 
-    found     index (of the key), version, tag, value, expires_at_ms: one row per live item, by index, then
+    items     index (of the key), version, tag, value, expires_at_ms: one row per live item, by index, then
               (version, tag) ascending; keys without a live item have no row
     rejected  index, status, reason: keys that can never be in this store (because of their length); and, of versions,
               those whose answer is `no_longer_stored`
     """
 
-    found: pa.Table
+    items: pa.Table
     rejected: pa.Table
 
 
@@ -214,19 +214,19 @@ class StorageClient(ApiClient):
 
         def send(part: Any) -> tuple[pa.Table, pa.Table]:
             def understand(body: bytes) -> tuple[pa.Table, pa.Table]:
-                statuses, found = found_columns(body, len(part))
-                return found, statuses
+                statuses, rows = found_columns(body, len(part))
+                return rows, statuses
 
             answer: tuple[pa.Table, pa.Table] = self._arrow(namespace, "read", written(part), understand, None, query)
             return answer
 
         wanted = pa.table({"key": keys} if as_of is None else {"key": keys, "as_of": as_of}).combine_chunks()
         tables, rejected = self._portions.settled_rows(wanted, np.asarray(pc.binary_length(wanted["key"])), send)
-        found = joined(tables, _FOUND)
-        index = found["index"].to_numpy()
+        rows = joined(tables, _FOUND)
+        index = rows["index"].to_numpy()
         if np.any(np.diff(index) < 0):
-            found = found.take(pa.array(np.argsort(index, kind="stable")))
-        return Answered(found, rejected)
+            rows = rows.take(pa.array(np.argsort(index, kind="stable")))
+        return Answered(rows, rejected)
 
     def namespace(self, namespace: str) -> NamespaceBody:
         """Returns its settings, its generation, and `retained_from`. Raises `CallFailed`, `NamespaceUnknown`."""
@@ -321,10 +321,10 @@ class StorageKeyValue:
     def get_many(self, keys: Sequence[bytes]) -> list[bytes | None]:
         """Returns the value of each key; None if it has none. Raises `StorageError`."""
         values: list[bytes | None] = []
-        for key, found in zip(keys, self._client.read(self._namespace, keys), strict=True):
-            if found.status not in (Status.OK, Status.NOT_FOUND):
-                raise ItemsUnsettled(f"key {key!r} of {self._namespace} was not read: {found.status} {found.reason}")
-            newest = found.items[-1] if found.items else None
+        for key, result in zip(keys, self._client.read(self._namespace, keys), strict=True):
+            if result.status not in (Status.OK, Status.NOT_FOUND):
+                raise ItemsUnsettled(f"key {key!r} of {self._namespace} was not read: {result.status} {result.reason}")
+            newest = result.items[-1] if result.items else None
             values.append(None if newest is None else newest.value)
             self._version = max(self._version, newest.version if newest else 0)
         return values

@@ -89,17 +89,17 @@ class ArrowCodec:
         table = outcomes_table(body)
         return list(map(WriteResult, _statuses(table), table["reason"].to_pylist()))
 
-    def encode_found(self, found: Sequence[ReadResult]) -> bytes:
-        items = list(chain.from_iterable(result.items for result in found))
+    def encode_found(self, results: Sequence[ReadResult]) -> bytes:
+        items = list(chain.from_iterable(result.items for result in results))
         columns = [
             pa.array([item.version for item in items], pa.int64()),
             _binary([item.tag for item in items]),
             _binary([item.value for item in items]),
             pa.array([item.expires_at_ms for item in items], pa.int64()),
         ]
-        offsets = pa.array([0, *accumulate(len(result.items) for result in found)], pa.int32())
+        offsets = pa.array([0, *accumulate(len(result.items) for result in results)], pa.int32())
         lists = pa.ListArray.from_arrays(offsets, pa.StructArray.from_arrays(columns, [name for name, _ in VALUES]))
-        return written(pa.record_batch([*_answers(found), lists], schema=FOUND))
+        return written(pa.record_batch([*_answers(results), lists], schema=FOUND))
 
     def decode_found(self, body: bytes, keys: Sequence[bytes]) -> list[ReadResult]:
         statuses, items = found_columns(body, len(keys))
@@ -201,23 +201,23 @@ def _length(column: pa.Array) -> int:
     return 0
 
 
-def _check_columns(found: pa.Schema, wanted: pa.Schema, optional: Sequence[str]) -> None:
-    names = found.names
+def _check_columns(schema: pa.Schema, wanted: pa.Schema, optional: Sequence[str]) -> None:
+    names = schema.names
     if len(set(names)) != len(names) or not set(wanted.names) - set(optional) <= set(names) <= set(wanted.names):
         listed = ", ".join(f"{field.name}{' (optional)' if field.name in optional else ''}" for field in wanted)
         raise RequestInvalid(f"columns {names}, expected: {listed}")
     for field in wanted:
-        if field.name in names and not _fits(kind := found.field(field.name).type, field.type):
+        if field.name in names and not _fits(kind := schema.field(field.name).type, field.type):
             raise RequestInvalid(f"column {field.name} is of type {kind}, expected: {field.type}")
 
 
-def _fits(found: pa.DataType, wanted: pa.DataType) -> bool:
+def _fits(type_: pa.DataType, wanted: pa.DataType) -> bool:
     if pa.types.is_binary(wanted):
         tests = (pa.types.is_binary, pa.types.is_large_binary, pa.types.is_fixed_size_binary, pa.types.is_binary_view)
-        return any(test(found) for test in tests)
+        return any(test(type_) for test in tests)
     if pa.types.is_int64(wanted):
-        return bool(pa.types.is_integer(found))
-    return bool(found == wanted)
+        return bool(pa.types.is_integer(type_))
+    return bool(type_ == wanted)
 
 
 def _cast(column: pa.ChunkedArray, field: pa.Field) -> pa.ChunkedArray:

@@ -68,7 +68,7 @@ class Codec(Protocol):
         """Decodes the outcomes in such an answer, in the order of the request."""
         ...
 
-    def encode_found(self, found: Sequence[ReadResult]) -> bytes:
+    def encode_found(self, results: Sequence[ReadResult]) -> bytes:
         """Encodes the body of the answer to items:read."""
         ...
 

@@ -192,8 +192,8 @@ class JsonCodec:
     def decode_outcomes(self, body: bytes) -> list[WriteResult]:
         return [WriteResult(outcome.status, outcome.reason) for outcome in parsed(OutcomesBody, body).results]
 
-    def encode_found(self, found: Sequence[ReadResult]) -> bytes:
-        return _json({"results": [found_document(result) for result in found]})
+    def encode_found(self, results: Sequence[ReadResult]) -> bytes:
+        return _json({"results": [found_document(result) for result in results]})
 
     def decode_found(self, body: bytes, keys: Sequence[bytes]) -> list[ReadResult]:
         results = parsed(FoundsBody, body).results
@@ -218,13 +218,13 @@ def check_members(body: bytes, count: int) -> None:
         raise RequestMalformed("a member of an object occurs twice in the body")
 
 
-def found_document(found: ReadResult) -> dict[str, Any]:
+def found_document(result: ReadResult) -> dict[str, Any]:
     """Returns one `FoundBody` as plain data, with bytes still as bytes."""
     items = [
         {"version": item.version, "tag": item.tag, "value": item.value, "expires_at_ms": item.expires_at_ms}
-        for item in found.items
+        for item in result.items
     ]
-    return {"status": found.status, "reason": found.reason, "items": items}
+    return {"status": result.status, "reason": result.reason, "items": items}
 
 
 def parsed(model: type[Body], body: bytes) -> Body:

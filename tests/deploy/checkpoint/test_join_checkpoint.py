@@ -14,7 +14,7 @@ import pytest
 from fsspec.implementations.memory import MemoryFileSystem
 
 from dedup.topic.source import Ranges, following
-from deploy.checkpoint.join_checkpoint import DEDUP, FEEDER, GENERATION, JOIN, MOVED, Checkpoint, look_into
+from deploy.checkpoint.join_checkpoint import DEDUP, FEEDER, GENERATION, JOIN, MOVED, Checkpoint, planned_or_moved
 from deploy.errors import CheckpointOfAnother
 from deploy.jobfile.job import JoinJob, Output
 from deploy.jobs.move import started
@@ -201,12 +201,12 @@ def test_a_look_finds_the_plan_or_after_which_checkpoint_a_new_one_goes_on(tmp_p
     """A checkpoint with a plan no longer goes on after another one."""
     job, batch_plan = job_on(str(tmp_path)), BatchPlan("g", 8, 1, 0, 1, SPEC.identity(), {"left": ("id", 0)})
 
-    new = look_into(job)
+    new = planned_or_moved(job)
     Checkpoint(job.checkpoint).keep_moved(AFTER)
-    noted = look_into(job)
+    noted = planned_or_moved(job)
     (tmp_path / "offsets").mkdir()
     (tmp_path / "offsets" / "0").write_text(f"v1\n{{}}\n{json.dumps(batch_plan.to_json())}")
-    planned = look_into(job)
+    planned = planned_or_moved(job)
 
     assert new == (None, None)
     assert noted == (None, AFTER)

@@ -14,15 +14,15 @@ from pathlib import Path
 import pytest
 
 from deploy.checkpoint.lock import (
+    INSPECTED_FOR_S,
     LOCK_FILE,
-    LOOKS_PASS_S,
     Holder,
     Lock,
     checkpoint_lock,
     claimed_by,
     file_system_of,
     has_ended,
-    look_at_lock,
+    inspect_lock,
 )
 from deploy.errors import CheckpointInUse
 
@@ -85,19 +85,19 @@ def test_whether_a_start_has_ended_is_known_of_this_machine_only(tmp_path: Path)
 
 def test_a_look_says_who_holds_the_lock_and_who_held_it_last(tmp_path: Path) -> None:
     """Nothing is written; and whoever looks keeps nobody out."""
-    assert look_at_lock(tmp_path / "nowhere") == Lock(held=False)
+    assert inspect_lock(tmp_path / "nowhere") == Lock(held=False)
     with _holder(str(tmp_path)) as process:
         known = Holder(str(process.pid), socket.gethostname())
-        assert look_at_lock(tmp_path) == Lock(held=True, holder=known)
+        assert inspect_lock(tmp_path) == Lock(held=True, holder=known)
         process.kill()
         process.wait()
-    assert look_at_lock(tmp_path) == Lock(held=False, holder=known)
+    assert inspect_lock(tmp_path) == Lock(held=False, holder=known)
 
     with (tmp_path / LOCK_FILE).open() as file:
         fcntl.flock(file, fcntl.LOCK_SH)
-        threading.Timer(LOOKS_PASS_S / 4, fcntl.flock, (file, fcntl.LOCK_UN)).start()
+        threading.Timer(INSPECTED_FOR_S / 4, fcntl.flock, (file, fcntl.LOCK_UN)).start()
         with checkpoint_lock(str(tmp_path)):
-            assert look_at_lock(tmp_path).held
+            assert inspect_lock(tmp_path).held
 
 
 def test_a_lock_of_another_machine_need_not_show(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -110,7 +110,7 @@ def test_a_lock_of_another_machine_need_not_show(tmp_path: Path, monkeypatch: py
     assert (file_system_of(tmp_path / "below", mounts), file_system_of(Path("/"), mounts)) == ("nfs4", "ext4")
     monkeypatch.setattr("deploy.checkpoint.lock.file_system_of", lambda _: "nfs4")
 
-    lock = look_at_lock(tmp_path)
+    lock = inspect_lock(tmp_path)
 
     assert (lock.held, str(lock.holder)) == (None, "17 on node-3")
     assert "on nfs4" in lock.unknown

@@ -19,7 +19,7 @@ from typer.testing import CliRunner
 
 from deploy import submit
 from deploy.cli.app import app
-from deploy.errors import code_of_look
+from deploy.errors import code_of_inspection
 from deploy.inspection.explain.command import Question, explain_of
 from deploy.jobfile.kinds import KINDS
 from deploy.jobfile.reference import markdown_table
@@ -120,8 +120,8 @@ def test_what_only_looks_ends_with_2_if_a_topic_is_missing_and_names_what_was_ty
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     """A job that runs ends otherwise: its topic may come back."""
-    assert code_of_look(TopicMissing("klicks")) == ExitCode.BAD_JOB_FILE
-    assert code_of_look(KafkaUnavailable("gone")) == ExitCode.UNREACHABLE
+    assert code_of_inspection(TopicMissing("klicks")) == ExitCode.BAD_JOB_FILE
+    assert code_of_inspection(KafkaUnavailable("gone")) == ExitCode.UNREACHABLE
     assert TopicMissing.exit_code == ExitCode.FAILED
 
     for question, said in (

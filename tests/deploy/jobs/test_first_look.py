@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from deploy.jobfile.job import JoinJob, Output
-from deploy.jobs.join_start import first_look
+from deploy.jobs.join_start import check_inputs
 from joins.errors import DataLoss, SampleUnusable
 from joins.spec import Side
 from teacup.base.errors import ExitCode
@@ -67,7 +67,7 @@ def test_keys_in_common_are_not_warned_about(
     put(kafka, made.spec.left.topic, named(b"k", 60))
     put(kafka, made.spec.right.topic, named(b"k", 90))
 
-    keys = first_look(made, None)
+    keys = check_inputs(made, None)
 
     assert keys is not None
     assert {key[:2] for key in keys} == {b"k-"}
@@ -80,7 +80,7 @@ def test_keys_of_other_things_are_shown(job: Make, kafka: dict[str, str], caplog
     put(kafka, made.spec.left.topic, named(b"user", 60))
     put(kafka, made.spec.right.topic, named(b"imp", 90))
 
-    first_look(made, None)
+    check_inputs(made, None)
 
     (warning,) = said(caplog)
     assert "no key of left occurs in right: 60" in warning
@@ -91,7 +91,7 @@ def test_keys_of_other_things_are_shown(job: Make, kafka: dict[str, str], caplog
 def test_what_stops_the_join_is_said_at_once(job: Make) -> None:
     """Compaction."""
     with pytest.raises(DataLoss, match="is compacted"):
-        first_look(job(right={"config": {"cleanup.policy": "compact"}}), None)
+        check_inputs(job(right={"config": {"cleanup.policy": "compact"}}), None)
 
 
 def test_a_side_without_any_key_or_time_does_not_start(job: Make, kafka: dict[str, str]) -> None:
@@ -106,14 +106,14 @@ def test_a_side_without_any_key_or_time_does_not_start(job: Make, kafka: dict[st
         made = replace(made, spec=spec)
         put(kafka, spec.left.topic, named(b"k", 9))
         put(kafka, spec.right.topic, named(b"k", 9))
-        first_look(made, None)
+        check_inputs(made, None)
         put(kafka, spec.left.topic, named(b"k", 60))
         put(kafka, spec.right.topic, named(b"k", 60))
 
         with pytest.raises(SampleUnusable, match=re.escape(what)):
-            first_look(made, None)
+            check_inputs(made, None)
 
-        first_look(made, None, accept=True)
+        check_inputs(made, None, accept=True)
 
 
 def test_times_without_a_zone_do_not_start_and_the_key_to_set_is_named(job: Make, kafka: dict[str, str]) -> None:
@@ -124,9 +124,9 @@ def test_times_without_a_zone_do_not_start_and_the_key_to_set_is_named(job: Make
     timed = replace(made.spec.left, time="$.at", format="json")
 
     with pytest.raises(SampleUnusable, match=r"texts without a zone \(no_zone\): set `left.time_zone` to UTC"):
-        first_look(replace(made, spec=replace(made.spec, left=timed)), None)
+        check_inputs(replace(made, spec=replace(made.spec, left=timed)), None)
 
-    first_look(replace(made, spec=replace(made.spec, left=replace(timed, time_zone="Asia/Tokyo"))), None)
+    check_inputs(replace(made, spec=replace(made.spec, left=replace(timed, time_zone="Asia/Tokyo"))), None)
 
 
 @pytest.mark.parametrize("side", ["left", "right"])
@@ -138,13 +138,13 @@ def test_times_of_around_1970_that_are_of_today_in_another_unit_are_refused(
     for topic in (made.spec.left.topic, made.spec.right.topic):
         produce(kafka, topic, [Put(0, b"k", now, b'{"t": %d}' % (now + i)) for i in range(60)])
     timed = {name: replace(made.spec.side(name), time="$.t", format="json") for name in ("left", "right")}
-    first_look(replace(made, spec=replace(made.spec, **timed)), None)
+    check_inputs(replace(made, spec=replace(made.spec, **timed)), None)
     made = replace(made, spec=replace(made.spec, **{**timed, side: replace(timed[side], time_unit="us")}))
 
     with pytest.raises(SampleUnusable, match=rf"1970.* with `{side}.time_unit: us`, .* Set `{side}.time_unit: ms`"):
-        first_look(made, None)
+        check_inputs(made, None)
 
-    first_look(made, None, accept=True)
+    check_inputs(made, None, accept=True)
 
 
 def test_null_keys_at_one_end_of_a_topic_are_no_reason_not_to_start(job: Make, kafka: dict[str, str]) -> None:
@@ -161,7 +161,7 @@ def test_null_keys_at_one_end_of_a_topic_are_no_reason_not_to_start(job: Make, k
         put(kafka, made.spec.right.topic, named(b"k", 30))
 
     for made in (first, last, empty):
-        first_look(made, None)
+        check_inputs(made, None)
 
 
 def test_a_join_whose_key_is_nowhere_ends_before_it_claims_anything(

@@ -15,7 +15,7 @@ import yaml
 from confluent_kafka import Producer
 
 from deploy.checkpoint.run_record import last_run
-from deploy.inspection.status.look import look_at_all
+from deploy.inspection.status.inspect import inspect_all
 from teacup.base.errors import ExitCode
 from teacup.base.now import wall_ms
 from tests.conftest import TopicFactory
@@ -108,7 +108,7 @@ def test_each_has_its_own_output_failures_and_restarts(jobs: Jobs, tmp_path: Pat
     (row,) = [row for row in json.loads(ready(process, "v1/jobs")[1])["jobs"] if row["name"] == "two"]
     assert (row["state"], row["exit_code"]) == ("failed", ExitCode.REFUSED)
     assert "NoDeadLetterTopic" in row["says"]
-    assert {name: look_at_all([jobs.folder / f"{name}.yaml"])[0].state for name in ("one", "two")} == {
+    assert {name: inspect_all([jobs.folder / f"{name}.yaml"])[0].state for name in ("one", "two")} == {
         name: state for name, state in states(process).items() if name != "three"
     }, "`teacup status` says the same"
     numbers = ready(process, "metrics")[1]
@@ -155,7 +155,7 @@ def test_a_typo_is_its_own_job_s_matter(jobs: Jobs, tmp_path: Path) -> None:
     assert f'teacup_last_exit_code{{teacup_job="two"}} {float(ExitCode.BAD_JOB_FILE)}' in numbers
     assert 'teacup_state{state="failed",teacup_job="two"} 1.0' in numbers
     assert said(process, "two", "is not started")()
-    (look,) = look_at_all([jobs.folder / "two.yaml"])
+    (look,) = inspect_all([jobs.folder / "two.yaml"])
     assert f"{look.name}: {look.life.line}" in says.splitlines(), "`teacup status` says so, too"
 
     jobs.write("two")

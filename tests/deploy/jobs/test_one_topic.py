@@ -8,7 +8,7 @@ from typing import Any
 
 from confluent_kafka import Consumer, TopicPartition
 
-from deploy.check.connect import look_at
+from deploy.check.connect import findings_of
 from deploy.inspection.audit.run import audit
 from deploy.kinds.job_kind import kind_of
 from teacup.base.errors import ExitCode
@@ -68,7 +68,7 @@ def test_two_kinds_of_events_in_one_topic_are_joined(
     found = audit(as_job(content), T, T + 3_600_000, folder=tmp_path)
     assert found.clean, [*found.lines()]
     assert found.outcomes["skipped"] == 3
-    said = [f"{finding.what}: {finding.text}" for finding in look_at(kind_of(as_job(content)))]
+    said = [f"{finding.what}: {finding.text}" for finding in findings_of(kind_of(as_job(content)))]
     assert any(line.startswith("left.where: 4 of 7 sampled records") for line in said), said
     consumer = Consumer({**kafka, "group.id": content["name"]})
     committed = consumer.committed([TopicPartition(both, p) for p in (0, 1)])
@@ -82,7 +82,7 @@ def test_a_where_that_fits_nothing_is_warned_of(kafka: dict[str, str], window_jo
     content["left"] |= {"format": "json", "where": {"$.typ": "click"}}
     produce(kafka, content["left"]["topic"], EVENTS)
 
-    said = [f"{finding.level} {finding.what}: {finding.text}" for finding in look_at(kind_of(as_job(content)))]
+    said = [f"{finding.level} {finding.what}: {finding.text}" for finding in findings_of(kind_of(as_job(content)))]
 
     assert any(
         line.startswith("warning left.where: 0 of 6 sampled records of") and "fit $.typ: click" in line for line in said

@@ -7,7 +7,7 @@ from contextlib import closing
 
 import yaml
 
-from deploy.check.connect import look_at
+from deploy.check.connect import findings_of
 from deploy.check.findings import Level
 from deploy.jobfile.load import load_job
 from deploy.kinds.job_kind import kind_of
@@ -71,7 +71,7 @@ def test_a_renamed_job_is_told_the_name_of_its_checkpoint(kafka, job, here, tmp_
     file = tmp_path / "renamed.yaml"
     file.write_text(yaml.safe_dump({**content, "name": "renamed"}))
 
-    found = [finding for finding in look_at(kind_of(load_job(file))) if finding.what == "checkpoint"]
+    found = [finding for finding in findings_of(kind_of(load_job(file))) if finding.what == "checkpoint"]
     assert [(finding.level, finding.code) for finding in found] == [(Level.ERROR, ExitCode.CHECKPOINT)]
     assert f"was written under the name {content['name']!r}" in found[0].text
     assert here.run({**content, "name": "renamed"}).code is ExitCode.CHECKPOINT

@@ -18,7 +18,7 @@ from deploy.checkpoint import lease_file, lock
 from deploy.checkpoint.file import CheckpointFile
 from deploy.checkpoint.lease import SILENT_S, Lease
 from deploy.checkpoint.lease_file import LEASE, Keeper, Mark, leave_mark, remove_mark, standby_of
-from deploy.checkpoint.lock import look_at_lock
+from deploy.checkpoint.lock import inspect_lock
 from deploy.checkpoint.run_record import RunRecord
 from deploy.errors import LeaseLost, StandbyRefused
 from deploy.jobs import standby as standby_module
@@ -150,9 +150,9 @@ def test_it_waits_for_a_process_without_a_lease_and_takes_over_when_that_is_kill
         assert standby.works.wait(60)
 
     assert standby_of(str(tmp_path), wall_ms()) is None
-    assert look_at_lock(tmp_path).held
+    assert inspect_lock(tmp_path).held
     assert standby.ended() == ExitCode.DONE
-    assert not look_at_lock(tmp_path).held
+    assert not inspect_lock(tmp_path).held
     lease = CheckpointFile(str(tmp_path), LEASE).read(Lease)
     assert lease is not None
     assert (lease.number, lease.released) == (1, True)
@@ -164,11 +164,11 @@ def test_it_takes_over_from_a_holder_that_is_silent(tmp_path: Path, monkeypatch:
     with holder(tmp_path, "lease") as process:
         standby = Waiting(tmp_path)
         assert standby.works.wait(60)
-        held = look_at_lock(tmp_path)
+        held = inspect_lock(tmp_path)
         assert held.holder is not None
         assert held.holder.process != str(process.pid)
 
-    assert look_at_lock(tmp_path).held, "the old one's end frees only the file that was replaced"
+    assert inspect_lock(tmp_path).held, "the old one's end frees only the file that was replaced"
     assert standby.ended() == ExitCode.DONE
 
 
@@ -244,7 +244,7 @@ def test_a_late_write_of_an_earlier_holder_is_overwritten(tmp_path: Path) -> Non
 def test_of_two_standbys_that_take_over_at_once_one_runs(monkeypatch: pytest.MonkeyPatch) -> None:
     """The one that was overwritten waits on."""
     monkeypatch.setattr("deploy.checkpoint.lease.GONE_S", 0.1)
-    monkeypatch.setattr(standby_module, "LOOKS_AT_URL_EVERY_S", 0.05)
+    monkeypatch.setattr(standby_module, "POLLS_URL_EVERY_S", 0.05)
     checkpoint = url()
     pair = [Waiting(checkpoint) for _ in range(2)]
     wait_until(lambda: any(standby.works.is_set() for standby in pair))

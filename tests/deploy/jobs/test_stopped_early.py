@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 import yaml
 
-from deploy.inspection.status.look import look_at_all
+from deploy.inspection.status.inspect import inspect_all
 from deploy.inspection.status.row import State
 from deploy.jobs.runner import ended
 from teacup.base.errors import ExitCode
@@ -75,7 +75,7 @@ def test_a_join_whose_records_wait_for_the_clock(
     assert (end["code"], end["unread"]) == (14, {content["left"]["topic"]: 2, content["right"]["topic"]: 0})
     file = tmp_path / "status.yaml"
     file.write_text(yaml.safe_dump(content))
-    (row,) = look_at_all([file])
+    (row,) = inspect_all([file])
     assert (row.state, row.exit_code(), row.lag) == (State.STOPPED, ExitCode.NOT_RUNNING, {"left": 2, "right": 0})
     assert "before all was read" in next(row.remarks())
 

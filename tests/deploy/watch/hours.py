@@ -12,7 +12,7 @@ from deploy.watch.concerns import Concern
 from deploy.watch.hour.history import LastHour
 from deploy.watch.hour.wait_curve import BatchWaits
 from deploy.watch.life.moment import JobState, Phase, TopicLag, WaitingFor
-from deploy.watch.listener import About, JobListeners
+from deploy.watch.listener import JobDescription, JobListeners
 from deploy.watch.page import page_routes
 from deploy.watch.server import JobServer
 from joins.read.waits import WaitSample
@@ -29,7 +29,7 @@ SETTINGS = {
     "idle": "advance",
     "max_records": 1_000_000,
 }
-ABOUT = About(
+ABOUT = JobDescription(
     name="clicks-with-impressions",
     kind="window-join",
     version="1.4.0",
@@ -42,7 +42,7 @@ ABOUT = About(
 class MadeUp:
     """A job that a test lets live: its hour, its clock, and what happens to it."""
 
-    def __init__(self, about: About = ABOUT, now_ms: int = NOON_MS) -> None:
+    def __init__(self, about: JobDescription = ABOUT, now_ms: int = NOON_MS) -> None:
         self.now_ms, self.number, self.read_ends = now_ms, 0, dict.fromkeys(range(4), 0)
         self._random = random.Random(7)
         self.shown = Shown(about.name, lambda: self.now_ms)

@@ -7,10 +7,10 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from deploy.watch.concerns import Concern
-from deploy.watch.listener import About
+from deploy.watch.listener import JobDescription
 from deploy.watch.measures import Measured
 
-ABOUT = About(
+ABOUT = JobDescription(
     name="clicks", kind="window-join", version="1.2", does="joins", sides={"left-topic": "left", "right-topic": "right"}
 )
 

@@ -14,7 +14,7 @@ import pytest
 
 from deploy.jobfile.job import LineageTo
 from deploy.watch.lineage import Lineage
-from deploy.watch.listener import About
+from deploy.watch.listener import JobDescription
 from teacup.base.errors import ExitCode
 from teacup.base.now import wall_ms
 from tests.deploy.jobs.conftest import window_job
@@ -24,7 +24,9 @@ from tests.support.sparkjoin import Put, produce
 __all__ = ["here", "window_job"]
 
 Event = dict[str, Any]
-ABOUT = About(name="clicks", kind="window-join", version="1", does="joins", sides={"l": "left"}, brokers="h:1, h:2")
+ABOUT = JobDescription(
+    name="clicks", kind="window-join", version="1", does="joins", sides={"l": "left"}, brokers="h:1, h:2"
+)
 
 
 @contextmanager

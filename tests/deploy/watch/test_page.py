@@ -19,7 +19,7 @@ from deploy.jobs.join_report import BatchReport, gather
 from deploy.jobs.unjoined.run import SliceReport
 from deploy.output.accounts import DeliveredBatch
 from deploy.watch.life.moment import Phase, TopicLag
-from deploy.watch.listener import About
+from deploy.watch.listener import JobDescription
 from joins.spec import JoinSpec, Right, Side
 from teacup.base.errors import ExitCode
 from tests.conftest import TopicFactory
@@ -91,13 +91,13 @@ def test_shows_a_real_join_and_its_wait_curve(
     tmp_path: Path,
 ) -> None:
     """Of two left records one has its match early, the other one's comes 5 s after it has left."""
-    monkeypatch.setattr("teacup.spark.stream_reader.LOOKS_FOR_S", 0.0)  # nobody sends anything meanwhile
+    monkeypatch.setattr("teacup.spark.stream_reader.POLLS_FOR_S", 0.0)  # nobody sends anything meanwhile
     clock = StoppedClock(monkeypatch)
     left = Side(topic=topic_factory(1, prefix="left"), disorder_ms=0)
     right = Right(topic=topic_factory(1, prefix="right"), disorder_ms=0, before_ms=60_000, after_ms=1_000)
     spec = JoinSpec(name="j", left=left, right=right, producer_delay_ms=2_000, kafka=kafka)
     made = MadeUp(
-        About(
+        JobDescription(
             name="j",
             kind="window-join",
             version="1",
@@ -261,7 +261,7 @@ def test_every_kind_of_job_shows_what_it_has(
 ) -> None:
     """No card is empty, and nothing is called by the name of something else."""
     sides = {"topic": {"feeder": "right"}.get(kind, "source")}
-    made = MadeUp(About(name="job", kind=kind, version="1", does="works", sides=sides))
+    made = MadeUp(JobDescription(name="job", kind=kind, version="1", does="works", sides=sides))
     made.now_ms += 30_000
     made.hour.batch(report)
     made.moment()
@@ -293,7 +293,7 @@ def test_starts_are_marked_in_the_charts(browser: webdriver.Chrome, pages: ExitS
 def test_fits_a_phone_and_follows_the_dark(browser: webdriver.Chrome, pages: ExitStack) -> None:
     """360 px wide without scrolling sideways, in every card, also with names that are long."""
     long = "a-topic-with-a-name-of-some-eighty-characters-as-they-are-usual-in-large-companies"
-    about = About(
+    about = JobDescription(
         name=f"join-of-{long}",
         kind="window-join",
         version="1",

@@ -122,7 +122,7 @@ def join(kafka, topic_factory, world):
 @pytest.fixture
 def driven(tmp_path, monkeypatch):
     """`driven(spec)`: a join with its checkpoint in the test's folder, which looks at the store at each batch."""
-    monkeypatch.setattr("joins.lookup.key_lookup.STORE_LOOK_EVERY_S", -1.0)
+    monkeypatch.setattr("joins.lookup.key_lookup.STORE_POLL_EVERY_S", -1.0)
     return lambda spec: Driven(spec, tmp_path)
 
 

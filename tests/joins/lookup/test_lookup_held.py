@@ -73,7 +73,7 @@ def spec(join, server):
 def look(caplog, monkeypatch):
     """`look(spec, start)`: what the source admits after `start`, and what it says at that look."""
     monkeypatch.setattr("teacup.spark.stream_reader.SAY_EVERY_S", -1.0)
-    monkeypatch.setattr("joins.lookup.key_lookup.STORE_LOOK_EVERY_S", -1.0)
+    monkeypatch.setattr("joins.lookup.key_lookup.STORE_POLL_EVERY_S", -1.0)
     readers = {}
 
     def once(spec, start):

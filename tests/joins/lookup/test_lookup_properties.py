@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from datadelay.model import DelayState
 from joins import DataLoss, Policy
-from joins.lookup.gate import Admission, judge
+from joins.lookup.gate import Admission, admission
 from joins.testing import oracle
 from joins.testing.history import History
 from teacup.base.times import LATEST_MS
@@ -45,7 +45,7 @@ def test_left_may_get_partitions_at_any_time(join, steps, data):
 @pytest.mark.canary
 def test_canary_without_the_gate_left_misses_its_right(monkeypatch):
     """If left does not wait for the feeder's delay, the property above does not hold."""
-    monkeypatch.setattr("tests.support.simulatedlookup.judge", lambda *_: Admission(LATEST_MS))
+    monkeypatch.setattr("tests.support.simulatedlookup.admission", lambda *_: Admission(LATEST_MS))
 
     @searched(seed=10)
     @given(joins_with_history(), STEPS)
@@ -86,7 +86,7 @@ def test_left_holds_while_the_delay_is_not_known(state):
 
     run.admit()  # left is examined, so that it is known what waits
     held = not run.admit() and not run.results
-    verdict = judge(run.delay, "store-1", GENERATIONS)
+    verdict = admission(run.delay, "store-1", GENERATIONS)
     run.publish()
     went = run.admit()
 
@@ -102,8 +102,8 @@ def test_canary_without_its_generation_a_wiped_store_gives_a_false_unmatched(pin
     run.items.clear()
     run.delay = replace(run.delay, store_generation="store-2")
     monkeypatch.setattr(
-        "tests.support.simulatedlookup.judge",
-        lambda delay, _, generations: judge(delay, "store-2", generations if pinned else {}),
+        "tests.support.simulatedlookup.admission",
+        lambda delay, _, generations: admission(delay, "store-2", generations if pinned else {}),
     )
 
     run.admit()
@@ -163,8 +163,8 @@ def test_another_generation_shuts_the_gate_until_it_is_accepted(changes, store, 
     run = stored_and_published(lookup_spec(join_spec()), [(50, b"a")], [(50, b"a")])
     delay = replace(run.delay, **changes)
 
-    verdict = judge(delay, store, GENERATIONS)
-    accepted = judge(delay, store, GENERATIONS, ("feeder-2", "store-2"))
+    verdict = admission(delay, store, GENERATIONS)
+    accepted = admission(delay, store, GENERATIONS, ("feeder-2", "store-2"))
 
     assert verdict.shut
     assert message in verdict.waits_for

@@ -91,7 +91,7 @@ def test_whatever_one_clock_does_no_row_changes(store: tuple[OpenStore, bool]) -
 
 def believe_planners(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(PlanClock, "now_ms", lambda self, listed_ms=None: clock_checks.read_clocks()[0])
-    monkeypatch.setattr("tests.support.steppedlookup.look_at_clock", lambda *_: None)
+    monkeypatch.setattr("tests.support.steppedlookup.check_last_times", lambda *_: None)
 
 
 def believe_collectors(monkeypatch: pytest.MonkeyPatch) -> None:

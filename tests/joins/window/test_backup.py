@@ -96,7 +96,7 @@ def test_another_machine_fetches_what_was_copied(tmp_path: Path, location: str) 
     assert copies(location) == ["left-0-0-6.marks", "right-0-0-6.slice"]
     (found,) = other.store.slices({0: (1, 8)})
     found.check()
-    assert found.covers == {0: (1, 6)}
+    assert found.offset_ranges == {0: (1, 6)}
     assert [offset for _, offset in positions(found)] == [1, 2, 3, 4, 5]
     (joined,) = other.store.marks({0: (0, 8)})
     assert (joined.left, joined.right[0].tolist(), joined.expiry_ms) == ({0: (0, 6)}, [0, 1, 2, 3, 4, 5], 6)

@@ -7,23 +7,23 @@ from hypothesis import strategies as st
 
 from joins.testing.simulation import through_json
 from joins.window.covering import EVERY_MS, Copied, Entry, is_below, runs
-from joins.window.slices import Covers
+from joins.window.slices import OffsetRanges
 
 SIDES = ("left", "right")
 spans = st.tuples(st.integers(0, 30), st.integers(0, 12)).map(lambda drawn: (drawn[0], sum(drawn)))
-covers = st.dictionaries(st.integers(0, 2), spans, max_size=3)
+offset_ranges = st.dictionaries(st.integers(0, 2), spans, max_size=3)
 
 
-def offsets(*some: Covers) -> set[tuple[int, int]]:
-    return {(p, offset) for covers in some for p, span in covers.items() for offset in range(*span)}
+def offsets(*some: OffsetRanges) -> set[tuple[int, int]]:
+    return {(p, offset) for offset_ranges in some for p, span in offset_ranges.items() for offset in range(*span)}
 
 
-def entry(side: str, its: Covers) -> Entry:
+def entry(side: str, its: OffsetRanges) -> Entry:
     return Entry(f"{side}-{sorted(its.items())}", side, its)
 
 
 @st.composite
-def lives(draw: st.DrawFn) -> list[tuple[dict[str, Covers], bool]]:
+def lives(draw: st.DrawFn) -> list[tuple[dict[str, OffsetRanges], bool]]:
     """What a bucket needs, batch after batch: positions and low ends never go back; whether the copy succeeds."""
     low, end = ({(side, p): 0 for side in SIDES for p in range(2)} for _ in range(2))
     found = []
@@ -47,22 +47,22 @@ def test_the_copies_are_what_the_window_needs_and_each_offset_is_copied_once(lif
         if not succeeds:
             continue
         for copy in added:
-            ever[copy.side] += offsets(copy.covers)
+            ever[copy.side] += offsets(copy.offset_ranges)
         copied = copied.after(number, added, copied.obsolete(below))
         for side in SIDES:
-            here = offsets(*(entry.covers for entry in copied.entries if entry.side == side))
+            here = offsets(*(entry.offset_ranges for entry in copied.entries if entry.side == side))
             assert offsets(wanted[side]) <= here
-        assert not any(is_below(entry.covers, below[entry.side]) for entry in copied.entries)
+        assert not any(is_below(entry.offset_ranges, below[entry.side]) for entry in copied.entries)
 
     for side in SIDES:
         assert len(ever[side]) == len(set(ever[side]))
 
 
-@given(st.lists(covers, max_size=4), covers)
+@given(st.lists(offset_ranges, max_size=4), offset_ranges)
 def test_what_is_missing_lies_beyond_the_copies(known, wanted):
     """Partition by partition."""
-    copied = Copied(entries=tuple(entry("right", covers) for covers in known))
-    last = {p: max((covers[p][1] for covers in known if p in covers), default=0) for p in wanted}
+    copied = Copied(entries=tuple(entry("right", offset_ranges) for offset_ranges in known))
+    last = {p: max((offset_ranges[p][1] for offset_ranges in known if p in offset_ranges), default=0) for p in wanted}
 
     found = copied.missing("right", wanted)
 
@@ -70,7 +70,7 @@ def test_what_is_missing_lies_beyond_the_copies(known, wanted):
     assert copied.missing("left", wanted) == {p: span for p, span in wanted.items() if span[0] < span[1]}
 
 
-@given(st.lists(st.tuples(covers, st.integers(0, 5)), max_size=8), st.integers(0, 10))
+@given(st.lists(st.tuples(offset_ranges, st.integers(0, 5)), max_size=8), st.integers(0, 10))
 def test_pieces_become_one_file_only_if_it_covers_nothing_else(pieces, most):
     """Nothing between them, nothing twice, and not more than fits; their order stays."""
     found = runs(pieces, lambda piece: piece[0], lambda piece: piece[1], most)
@@ -91,7 +91,7 @@ def test_neighbours_become_one_file():
     assert [together for _, together in found] == [{0: (0, 10), 1: (2, 7)}, {0: (11, 12)}]
 
 
-@given(st.integers(), st.lists(st.tuples(st.sampled_from(SIDES), covers), max_size=4))
+@given(st.integers(), st.lists(st.tuples(st.sampled_from(SIDES), offset_ranges), max_size=4))
 def test_copies_are_known_again(at_ms, known):
     """As they were noted on the machine."""
     copied = Copied(at_ms).after(at_ms, [entry(side, its) for side, its in known])

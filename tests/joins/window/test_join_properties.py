@@ -319,7 +319,7 @@ def test_canary_without_a_safeguard_rows_of_other_records_change(broken, seed, m
     elif broken == "cut":  # left goes as far as was planned
         monkeypatch.setattr(range_gate.RangeGate, "admit", let_everything_go)
     elif broken == "clock":  # each look at it counts
-        monkeypatch.setattr(WallClock, "look", lambda self, wall_ms, _: ClockReading(wall_ms, Trust.AGREED))
+        monkeypatch.setattr(WallClock, "read", lambda self, wall_ms, _: ClockReading(wall_ms, Trust.AGREED))
     else:  # a lost window is read again from where the last record seemed to be
         monkeypatch.setattr(restore, "low_end", lambda bounds, time_ms: bounds[-1].offset)
 

@@ -70,7 +70,7 @@ def works(draw: st.DrawFn, policy: Policy) -> Work:
 def indexed(part: list[Record], apart: bool) -> slices.Slice:
     records = frame(part)
     hashes = slices.key_hashes(records, apart=apart)
-    return slices.Slice.build(records, slice_of(part).covers, hashes=hashes)
+    return slices.Slice.build(records, slice_of(part).offset_ranges, hashes=hashes)
 
 
 def picked(work: Work) -> list[Pair]:

@@ -39,13 +39,13 @@ def test_a_slice_comes_back_as_it_was_saved(tmp_path_factory, drawn, small_bytes
     clear. The same for slices that count as small."""
     partitions, records = drawn
     store = FileStore(tmp_path_factory.mktemp("slices"))
-    covers = dict.fromkeys(range(partitions), (0, 200))
-    slice_ = Slice.build(frame(records), covers)
+    offset_ranges = dict.fromkeys(range(partitions), (0, 200))
+    slice_ = Slice.build(frame(records), offset_ranges)
     slice_.marks[:] = True
 
     with patch.object(slice_files, "SMALL_BYTES", small_bytes):
         kept = store.save_slice(slice_)
-    (back,) = store.slices(covers)
+    (back,) = store.slices(offset_ranges)
 
     assert kept.in_file
     assert kept.marks.all()
@@ -54,15 +54,15 @@ def test_a_slice_comes_back_as_it_was_saved(tmp_path_factory, drawn, small_bytes
     back.check()
     assert back.frame.equals(slice_.frame)
     assert (back.hashes == slice_.hashes).all()
-    assert (back.ignored_bits, back.covers) == (slice_.ignored_bits, covers)
+    assert (back.ignored_bits, back.offset_ranges) == (slice_.ignored_bits, offset_ranges)
     assert not back.marks.any()
     if len(back):
         partition, offset = positions(slice_)[0]
         back.mark(partition, np.array([offset]))
         assert back.marks.sum() == 1
-    store.forget({}, dict.fromkeys(covers, 199))
-    assert len(store.slices(covers)) == 1
-    store.forget({}, dict.fromkeys(covers, 200))
+    store.forget({}, dict.fromkeys(offset_ranges, 199))
+    assert len(store.slices(offset_ranges)) == 1
+    store.forget({}, dict.fromkeys(offset_ranges, 200))
     assert not list(store.folder.iterdir())
 
 
@@ -237,7 +237,7 @@ def test_a_flipped_byte_anywhere_changes_nothing_or_is_noticed(tmp_path: Path, c
         for back in store.slices({0: (0, 4)}):
             assert back.frame.equals(slice_.frame), at
             assert (back.hashes == slice_.hashes).all()
-            assert (back.covers, back.ignored_bits) == (slice_.covers, slice_.ignored_bits)
+            assert (back.offset_ranges, back.ignored_bits) == (slice_.offset_ranges, slice_.ignored_bits)
 
 
 def test_a_file_under_another_name_is_ignored(tmp_path: Path, caplog: pytest.LogCaptureFixture):

@@ -58,7 +58,7 @@ def test_merging_keeps_records_marks_and_coverage(records, parts, data):
     assert positions(merged) == sorted((p, o) for p, o, _, _ in records)
     assert marked(merged) == marks
     if pieces:
-        assert merged.covers == slice_of(records).covers
+        assert merged.offset_ranges == slice_of(records).offset_ranges
 
 
 @given(rows(), st.integers(-1, 45))
@@ -76,20 +76,20 @@ def test_since_drops_what_is_older_and_carries_marks(records, time_ms):
         assert positions(later) == wanted
         assert marked(later) == [position for position in marked(slice_) if position in set(wanted)]
         assert (later is slice_) == (len(wanted) == len(records))
-        assert later.covers == slice_.covers
+        assert later.offset_ranges == slice_.offset_ranges
 
 
 @given(rows(partitions=1), st.integers(0, 60), st.integers(0, 60))
 def test_clipping_keeps_a_range_of_offsets(records, start, length):
     """And says so: it never covers more than the slice did."""
     slice_ = slice_of([*records, (0, 80, 5, b"a")])
-    first, last = slice_.covers[0]
+    first, last = slice_.offset_ranges[0]
 
     start = min(max(start, first), last)
     clipped = slice_.clipped({0: (start, min(start + length, last))})
 
     clipped.check()
-    assert clipped.covers == {0: (start, min(start + length, last))}
+    assert clipped.offset_ranges == {0: (start, min(start + length, last))}
     assert positions(clipped) == [(p, o) for p, o in positions(slice_) if start <= o < start + length]
 
 
@@ -156,17 +156,19 @@ def test_a_range_without_live_records_is_a_slice_as_well():
     slice_ = Slice.nothing({3: (10, 20)}, since_ms=5)
 
     slice_.check()
-    assert (len(slice_), slice_.covers) == (0, {3: (10, 20)})
+    assert (len(slice_), slice_.offset_ranges) == (0, {3: (10, 20)})
     assert slice_.since(0) is None
-    assert slice_.clipped({3: (12, 15)}).covers == {3: (12, 15)}
+    assert slice_.clipped({3: (12, 15)}).offset_ranges == {3: (12, 15)}
 
 
 def test_the_checker_finds_what_is_out_of_order():
     """The checker is meaningful: swapped rows, hashes of other keys and foreign offsets are detected."""
     good = slice_of([(0, i, i, key) for i, key in enumerate([b"a", b"a", b"b", b"c"])])
-    turned = Slice(good.frame[::-1], good.hashes[::-1], good.ignored_bits, good.covers, good.marks)
+    turned = Slice(good.frame[::-1], good.hashes[::-1], good.ignored_bits, good.offset_ranges, good.marks)
     foreign = Slice(good.frame, good.hashes, good.ignored_bits, {0: (0, 2)}, good.marks)
-    alien = Slice(good.frame.with_columns(frame([(0, 0, 0, b"z")] * 4)["key"]), good.hashes, 3, good.covers, good.marks)
+    alien = Slice(
+        good.frame.with_columns(frame([(0, 0, 0, b"z")] * 4)["key"]), good.hashes, 3, good.offset_ranges, good.marks
+    )
 
     for broken in (turned, foreign, alien):
         with pytest.raises(AssertionError):

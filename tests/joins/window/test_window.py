@@ -140,7 +140,7 @@ def test_tiers_keep_everything_in_few_slices(sizes):
         assert len(window.slices) <= TIER * (1 + np.log(max(offset, 1)) / np.log(TIER))
     for slice_ in window.slices:
         slice_.check()
-    starts = [slice_.covers[0] for slice_ in window.slices]
+    starts = [slice_.offset_ranges[0] for slice_ in window.slices]
     assert starts == sorted(starts)
     assert sorted(position for slice_ in window.slices for position in marked(slice_)) == all_marks
 

@@ -19,24 +19,24 @@ def test_a_clock_that_continues_with_the_monotonic_one_agrees(steps: list[int], 
     clock, passed_ms = WallClock((START_MS, 7)), 0
     for step, off in zip(steps, jitter, strict=False):
         passed_ms += step
-        assert clock.look(START_MS + passed_ms + off, 7 + passed_ms).trust is Trust.AGREED
+        assert clock.read(START_MS + passed_ms + off, 7 + passed_ms).trust is Trust.AGREED
 
 
 @given(JUMPS, STEPS)
 def test_a_jump_is_not_believed_until_it_has_been_steady(jump_ms: int, steps: list[int]) -> None:
     """In either direction; then it is accepted once, and agrees from there on."""
     clock, passed_ms = WallClock((START_MS, 0)), 0
-    first = clock.look(START_MS + jump_ms, 0)
+    first = clock.read(START_MS + jump_ms, 0)
     assert not first.confirmed
     assert first.reason is not None
     assert ("ahead" if jump_ms > 0 else "behind") in first.reason
     for step in [*steps, STEADY_MS]:
         passed_ms += step
-        found = clock.look(START_MS + jump_ms + passed_ms, passed_ms)
+        found = clock.read(START_MS + jump_ms + passed_ms, passed_ms)
         assert found.confirmed == (passed_ms >= STEADY_MS)
         if found.confirmed:
             assert found.trust is Trust.ACCEPTED
-            assert clock.look(START_MS + jump_ms + passed_ms, passed_ms).trust is Trust.AGREED
+            assert clock.read(START_MS + jump_ms + passed_ms, passed_ms).trust is Trust.AGREED
             return
 
 
@@ -44,10 +44,10 @@ def test_a_jump_is_not_believed_until_it_has_been_steady(jump_ms: int, steps: li
 def test_a_clock_that_is_set_back_agrees_at_once(jump_ms: int, passed_ms: int) -> None:
     """With the anchor from before the jump."""
     clock = WallClock((START_MS, 0))
-    clock.look(START_MS + jump_ms, 0)
-    assert not clock.look(START_MS + jump_ms + passed_ms, passed_ms).confirmed
+    clock.read(START_MS + jump_ms, 0)
+    assert not clock.read(START_MS + jump_ms + passed_ms, passed_ms).confirmed
 
-    assert clock.look(START_MS + passed_ms, passed_ms).trust is Trust.AGREED
+    assert clock.read(START_MS + passed_ms, passed_ms).trust is Trust.AGREED
 
 
 @given(st.lists(st.tuples(st.integers(0, STEADY_MS // 2), JUMPS), min_size=1, max_size=30))
@@ -57,7 +57,7 @@ def test_a_clock_that_continues_jumping_is_never_accepted(jumps: list[tuple[int,
     was_ms: list[tuple[int, int]] = []
     for step, jump_ms in jumps:
         passed_ms += step
-        found = clock.look(START_MS + passed_ms + jump_ms, passed_ms)
+        found = clock.read(START_MS + passed_ms + jump_ms, passed_ms)
         was_ms.append((passed_ms, jump_ms))
         recent = [at for when, at in was_ms if when > passed_ms - STEADY_MS]
         if found.trust is Trust.ACCEPTED:
@@ -78,4 +78,4 @@ def test_a_monotonic_clock_that_goes_back_is_refused() -> None:
     clock = WallClock((START_MS, 10))
 
     with pytest.raises(ValueError, match="monotonic_ms: 9 is below 10"):
-        clock.look(START_MS, 9)
+        clock.read(START_MS, 9)

@@ -57,12 +57,12 @@ def test_a_client_takes_a_password_that_has_changed(
     """Once; librdkafka accepts it, and no line has it."""
     caplog.set_level(logging.INFO, "teacup.kafka.rotation")
     made = MADE[kind](kafka)
-    rotation.look()
+    rotation.follow_files()
     assert caplog.messages == []
 
     (tmp_path / "password").write_text("second\n")
-    rotation.look()
-    rotation.look()
+    rotation.follow_files()
+    rotation.follow_files()
 
     assert caplog.messages == ["the login of clicks has changed"]
     assert "second" not in caplog.text
@@ -87,9 +87,9 @@ def test_a_login_is_given_once_for_each_change(kafka: dict[str, str], tmp_path: 
     rotation.follow(followed, kafka, {"sasl.username": "clicks", "sasl.password": "first"})
     for password in ("first", "second", "second", "third"):
         (tmp_path / "password").write_text(password)
-        rotation.look()
+        rotation.follow_files()
     (tmp_path / "user").write_text("views\n")
-    rotation.look()
+    rotation.follow_files()
 
     assert followed.logins == [("clicks", "second"), ("clicks", "third"), ("views", "third")]
 
@@ -98,11 +98,11 @@ def test_a_client_is_forgotten_with_its_owner(kafka: dict[str, str]) -> None:
     """A job makes clients for months."""
     gc.collect()  # of other tests
     made = client.admin(kafka)
-    rotation.look()
+    rotation.follow_files()
     before = len(rotation._followed)
     del made
     gc.collect()
-    rotation.look()
+    rotation.follow_files()
 
     assert len(rotation._followed) == before - 1
 
@@ -111,7 +111,7 @@ def test_without_its_file_a_client_cannot_be_made_for_now(kafka: dict[str, str],
     """Whoever replaces it does so in a moment: what asked tries again. Those that live are left as they are."""
     made = client.admin(kafka)
     (tmp_path / "password").unlink()
-    rotation.look()
+    rotation.follow_files()
 
     with pytest.raises(KafkaUnavailable, match=r"sasl.password: the file .*password cannot be read"):
         client.admin(kafka)
@@ -149,15 +149,15 @@ def test_a_certificate_that_is_replaced_is_said_once(tmp_path: Path, caplog: pyt
     file = tmp_path / "client.pem"
     file.write_text("first")
     rotation.watch_certificate({"ssl.certificate.location": str(file)})
-    rotation.look()
+    rotation.follow_files()
     file.unlink()
-    rotation.look()
+    rotation.follow_files()
     assert caplog.messages == []
 
     file.write_text("second")
     os.utime(file, (NOW_S, NOW_S))
-    rotation.look()
-    rotation.look()
+    rotation.follow_files()
+    rotation.follow_files()
 
     (said,) = caplog.messages
     assert f"the certificate {file} has changed" in said
@@ -184,7 +184,7 @@ def test_a_client_that_lives_logs_in_with_the_new_password(guarded: Guarded, tmp
     changed = UserScramCredentialUpsertion(user["sasl.username"], credential, b"another")
     guarded.admin.alter_user_scram_credentials([changed])[user["sasl.username"]].result(30)
     password.write_text("another\n")
-    rotation.look()
+    rotation.follow_files()
 
     def refused() -> bool:
         time.sleep(2 * IDLE_S)  # so that the next call opens a connection

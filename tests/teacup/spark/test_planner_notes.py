@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from teacup.spark.jvm_errors import TaskRun, restarts, retries
-from teacup.spark.planner_notes import LOOK_EVERY_S, PlannerNote, PlannerNotes
+from teacup.spark.planner_notes import POLL_EVERY_S, PlannerNote, PlannerNotes
 
 
 class Ticking:
@@ -40,7 +40,7 @@ def test_a_long_wait_is_described_once_a_second() -> None:
     notes = PlannerNotes(clock)
     for _ in range(30):
         notes.waits("clock", lambda: (5, texts.append("made") or "soon"))  # type: ignore[func-returns-value]
-        clock.now_s += LOOK_EVERY_S / 10
+        clock.now_s += POLL_EVERY_S / 10
 
     assert 3 <= len(texts) <= 4
 

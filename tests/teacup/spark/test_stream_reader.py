@@ -76,7 +76,7 @@ def test_a_reader_that_can_be_stopped_looks_for_a_while(monkeypatch: pytest.Monk
     assert look(Planning([None, None, {"at": 2}], control)) == with_checksum({"at": 2})
     assert look(Planning([None, {"at": 2}], ReaderControl())) == START
     assert look(over) == START
-    monkeypatch.setattr("teacup.spark.stream_reader.LOOKS_FOR_S", 0.01)
+    monkeypatch.setattr("teacup.spark.stream_reader.POLLS_FOR_S", 0.01)
     assert look(Planning([None], control)) == START
 
 

@@ -144,12 +144,12 @@ class ClusterWitness:
 
     def too_few(self, cluster: Cluster) -> str | None:
         """Returns why the caller must wait for more nodes; None if there are enough."""
-        known = set(self.started_s) | set(self.absent)
-        missing = known - set(cluster)
-        if 2 * len(missing) < len(known):
+        nodes = set(self.started_s) | set(self.absent)
+        missing = nodes - set(cluster)
+        if 2 * len(missing) < len(nodes):
             return None
         return (
-            f"{len(missing)} of {len(known)} nodes are missing ({_named(missing)}), and may be taking writes "
+            f"{len(missing)} of {len(nodes)} nodes are missing ({_named(missing)}), and may be taking writes "
             "elsewhere: start them; if they are gone for good, restart the others, and feed again"
         )
 
@@ -157,8 +157,8 @@ class ClusterWitness:
         """Returns a new witness if nothing migrates, as each record then has all of its copies. Nothing is lost."""
         if not all(node.stable for node in cluster.values()):
             return self
-        known = {**self.absent, **self.started_s}
-        now = ClusterWitness.of(cluster, {name: start for name, start in known.items() if name not in cluster})
+        all_started = {**self.absent, **self.started_s}
+        now = ClusterWitness.of(cluster, {name: start for name, start in all_started.items() if name not in cluster})
         same = {name: self.started_s[name] for name in now.started_s if self._runs_on(name, cluster)}
         return replace(now, started_s={**now.started_s, **same})  # unchanged by mere rounding
 

@@ -96,21 +96,21 @@ class AerospikeStore:
         self._check_declared(namespace)
         moment = self._moment(namespace, now_ms)
         unique = list({key: None for key in keys if key})
-        kept: dict[bytes, ReadRecord | WriteResult] = {b"": WriteResult(Status.REJECTED, entries.EMPTY_KEY)}
+        records: dict[bytes, ReadRecord | WriteResult] = {b"": WriteResult(Status.REJECTED, entries.EMPTY_KEY)}
         for portion in entries.portions(unique):
-            kept |= zip(portion, self._records.fetch(namespace.name, portion, _ITEMS), strict=True)
-        found = []
+            records |= zip(portion, self._records.fetch(namespace.name, portion, _ITEMS), strict=True)
+        results = []
         for key, version in entries.asked(keys, as_of):
-            record = kept[key]
-            found.append(
+            record = records[key]
+            results.append(
                 ReadResult(record.status, (), record.reason)
                 if isinstance(record, WriteResult)
-                else entries.found(namespace, key, record.value, moment, version)
+                else entries.read_result(namespace, key, record.value, moment, version)
             )
-        self._raise_if_silent([result for key, result in zip(keys, found, strict=True) if key])
+        self._raise_if_silent([result for key, result in zip(keys, results, strict=True) if key])
         self._record(namespace, moment, generation, needed=False)  # the nodes' clocks have confirmed it
         self._check_generation(namespace, generation)
-        return found
+        return results
 
     def delete(self, namespace: Namespace, keys: Sequence[bytes], now_ms: int) -> list[WriteResult]:
         """Works key by key."""
@@ -120,10 +120,10 @@ class AerospikeStore:
         done: dict[bytes, WriteResult] = {}
         for portion in entries.portions(unique):
             there = []
-            for key, kept in zip(portion, self._records.fetch(namespace.name, portion, _ITEMS), strict=True):
-                if isinstance(kept, WriteResult):
-                    done[key] = kept
-                elif kept.value is not None and entries.live_part(namespace, kept.value, moment):
+            for key, record in zip(portion, self._records.fetch(namespace.name, portion, _ITEMS), strict=True):
+                if isinstance(record, WriteResult):
+                    done[key] = record
+                elif record.value is not None and entries.live_part(namespace, record.value, moment):
                     there.append(key)
                 else:
                     done[key] = WriteResult(Status.NOT_FOUND)
@@ -179,20 +179,20 @@ class AerospikeStore:
         """Writes the items at these indexes, grouped by key, and fills in their outcomes."""
         for _ in range(_ATTEMPTS):
             swaps: list[Swap] = []
-            for key, kept in zip(
+            for key, record in zip(
                 list(waiting), self._records.fetch(namespace.name, list(waiting), _ITEMS), strict=True
             ):
-                if isinstance(kept, WriteResult):
-                    outcomes.update(dict.fromkeys(waiting.pop(key), kept))
+                if isinstance(record, WriteResult):
+                    outcomes.update(dict.fromkeys(waiting.pop(key), record))
                     continue
-                value = kept.value
+                value = record.value
                 for index in waiting[key]:
                     outcomes[index], after = entries.admit(namespace, value, items[index], moment)
                     value = value if after is None else after
-                if value is kept.value:
+                if value is record.value:
                     del waiting[key]
                 else:
-                    swaps.append(Swap(key, kept, _ITEMS, bytearray(value), _ttl_s(namespace, value, moment.now_ms)))
+                    swaps.append(Swap(key, record, _ITEMS, bytearray(value), _ttl_s(namespace, value, moment.now_ms)))
             self._record(namespace, moment, generation)
             for swap, failure in zip(swaps, self._records.swap(namespace.name, swaps), strict=True):
                 if failure is not LOST:
@@ -218,26 +218,26 @@ class AerospikeStore:
         always   write it, though nothing has changed
         """
         for _ in range(_ATTEMPTS):
-            kept = self._fetched(namespace, _META_KEY)
+            record = self._fetched(namespace, _META_KEY)
             cluster = self._cluster()  # never older than the witness that it is compared with
-            known = None if kept.nonce is None else Meta.parse(kept.value)
-            lost = None if known is None else self._lost(namespace, known, cluster)
-            if known is None or lost is not None:
+            parsed = None if record.nonce is None else Meta.parse(record.value)
+            lost = None if parsed is None else self._lost(namespace, parsed, cluster)
+            if parsed is None or lost is not None:
                 meta = self._begun(namespace, cluster)
-            elif (reason := known.witness.too_few(cluster)) is not None:
+            elif (reason := parsed.witness.too_few(cluster)) is not None:
                 raise StorageUnavailable(f"{self._where}: {reason}")
             else:
-                meta = replace(known, witness=known.witness.seen(cluster))
+                meta = replace(parsed, witness=parsed.witness.seen(cluster))
             meta = replace(meta, stored=change(meta.stored))
-            if meta == known and not always:
+            if meta == parsed and not always:
                 self._stored_of[namespace.name] = meta.stored
                 return meta.stored
-            failure = self._stored(namespace, Swap(_META_KEY, kept, _META, meta.document(), _FOREVER))
+            failure = self._stored(namespace, Swap(_META_KEY, record, _META, meta.document(), _FOREVER))
             if failure is None:
                 self._stored_of[namespace.name] = meta.stored
             if failure is None and lost is not None:
                 log.warning("%s: namespace %s begins another generation: %s", self._where, namespace.name, lost)
-            if failure is None or (is_full(failure) and known is not None and lost is None and not needed):
+            if failure is None or (is_full(failure) and parsed is not None and lost is None and not needed):
                 return meta.stored
             if failure is not LOST:
                 raise StorageUnavailable(f"{self._where}: {failure.reason}")
@@ -275,10 +275,10 @@ class AerospikeStore:
         return Meta.begun(namespace, generation, cluster)
 
     def _fetched(self, namespace: Namespace, key: int | str) -> ReadRecord:
-        (kept,) = self._records.fetch(namespace.name, [key], _META)
-        if isinstance(kept, WriteResult):
-            raise StorageUnavailable(f"{self._where}: {kept.reason}")
-        return kept
+        (record,) = self._records.fetch(namespace.name, [key], _META)
+        if isinstance(record, WriteResult):
+            raise StorageUnavailable(f"{self._where}: {record.reason}")
+        return record
 
     def _stored(self, namespace: Namespace, swap: Swap) -> WriteResult | None:
         (failure,) = self._records.swap(namespace.name, [swap])

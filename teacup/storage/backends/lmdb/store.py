@@ -131,20 +131,20 @@ class LmdbStore:
         opened = self._open(namespace)
         places = [_stored_key(key) for key in keys]
         with self._transaction(write=False) as txn:
-            known = self._stored(txn, opened)
-            check_generation(known.generation, generation)
-            kept = dict(txn.cursor(opened.items).getmulti([key for key in dict.fromkeys(places) if key]))
-        moment = known.moment(now_ms)
-        found = [
-            entries.found(namespace, key, kept.get(at), moment, version)
+            stored = self._stored(txn, opened)
+            check_generation(stored.generation, generation)
+            values = dict(txn.cursor(opened.items).getmulti([key for key in dict.fromkeys(places) if key]))
+        moment = stored.moment(now_ms)
+        results = [
+            entries.read_result(namespace, key, values.get(at), moment, version)
             if at
             else ReadResult(Status.REJECTED, (), entries.EMPTY_KEY)
             for (key, version), at in zip(entries.asked(keys, as_of), places, strict=True)
         ]
-        if known.beyond(moment) is not known:
+        if stored.beyond(moment) is not stored:
             with self._transaction(write=True) as txn:
                 self._record(txn, opened, moment)
-        return found
+        return results
 
     def delete(self, namespace: Namespace, keys: Sequence[bytes], now_ms: int) -> list[WriteResult]:
         """Works in one transaction; everything is `retryable` if the store is full."""
@@ -154,8 +154,8 @@ class LmdbStore:
         try:
             with self._transaction(write=True) as txn:
                 for key in map(_stored_key, keys):
-                    kept = txn.pop(key, db=opened.items) if key else None
-                    live = kept is not None and entries.live_part(namespace, kept, moment)
+                    value = txn.pop(key, db=opened.items) if key else None
+                    live = value is not None and entries.live_part(namespace, value, moment)
                     outcome = WriteResult(Status.OK if live else Status.NOT_FOUND)
                     outcomes.append(outcome if key else _empty_key())
             return outcomes
@@ -271,8 +271,8 @@ class LmdbStore:
 
     def _record(self, txn: lmdb.Transaction[bytes], opened: _Opened, moment: Moment) -> None:
         """Records what was taken for expired, in the transaction that does so, or before it is answered."""
-        known = self._stored(txn, opened)
-        if (beyond := known.beyond(moment)) is not known:
+        stored = self._stored(txn, opened)
+        if (beyond := stored.beyond(moment)) is not stored:
             self._keep(txn, opened, beyond)
 
     def _write(
@@ -284,19 +284,19 @@ class LmdbStore:
         changed: dict[bytes, bytes] = {}
         expiring: dict[int, list[bytes]] = {}
         with self._transaction(write=True) as txn:
-            known = self._stored(txn, opened)
-            check_generation(known.generation, generation)
+            stored = self._stored(txn, opened)
+            check_generation(stored.generation, generation)
             self._purge(txn, opened, now_ms, 2 * len(items))
-            moment = known.moment(now_ms)
+            moment = stored.moment(now_ms)
             cursor = txn.cursor(opened.items)
-            kept = dict(cursor.getmulti(wanted))
+            values = dict(cursor.getmulti(wanted))
             for key, item in zip(keys, items, strict=True):
                 outcome = entries.refusal(namespace, item, moment) if key else _empty_key()
                 if outcome is None:
-                    before = kept.get(key)
+                    before = values.get(key)
                     outcome, after = entries.admit(namespace, before, item, moment)
                     if after is not None:
-                        kept[key] = changed[key] = after
+                        values[key] = changed[key] = after
                         for bucket in _new_buckets(namespace, before, after, item):
                             expiring.setdefault(bucket, []).append(key)
                 outcomes.append(outcome)
@@ -335,11 +335,11 @@ class LmdbStore:
         due = take_expired(txn, opened.expiries, moment.now_ms, limit)
         if not due:
             return 0
-        for key, kept in txn.cursor(opened.items).getmulti(due):
-            live = entries.live_part(opened.namespace, kept, moment)
+        for key, value in txn.cursor(opened.items).getmulti(due):
+            live = entries.live_part(opened.namespace, value, moment)
             if not live:
                 txn.delete(key, db=opened.items)
-            elif len(live) < len(kept):
+            elif len(live) < len(value):
                 txn.put(key, live, db=opened.items)
         self._record(txn, opened, moment)
         return len(due)
@@ -372,8 +372,8 @@ def _new_buckets(namespace: Namespace, before: bytes | None, after: bytes, item:
     """Returns the buckets of the index in which a key belongs now, and did not before the item was written."""
     if before is None and namespace.keep is not Keep.VERSIONS:
         return {expiry_bucket(item.expires_at_ms)}
-    known = () if before is None else map(expiry_bucket, entries.due(namespace, before))
-    return set(map(expiry_bucket, entries.due(namespace, after))).difference(known)
+    buckets = () if before is None else map(expiry_bucket, entries.due(namespace, before))
+    return set(map(expiry_bucket, entries.due(namespace, after))).difference(buckets)
 
 
 def _empty_key() -> WriteResult:

@@ -91,9 +91,9 @@ class Facts:
 
 def _traces(info: Mapping[str, Any]) -> str:
     """Returns calls and their time, as text: a reset of the statistics leaves the call that did it."""
-    found = {name: info[f"cmdstat_{name}"] for name in _TRACED if f"cmdstat_{name}" in info}
+    commands = {name: info[f"cmdstat_{name}"] for name in _TRACED if f"cmdstat_{name}" in info}
     return ", ".join(
-        f"{name}: {counts['calls']} in {counts['usec']} us" for name, counts in found.items() if counts["calls"]
+        f"{name}: {counts['calls']} in {counts['usec']} us" for name, counts in commands.items() if counts["calls"]
     )
 
 
@@ -109,11 +109,11 @@ def wrong_settings(facts: Facts, sync: bool) -> str | None:
 
 
 def _unlike(wanted: Mapping[str, tuple[str, str]], facts: Facts) -> list[str]:
-    found = {name: facts.settings.get(name, "unknown") for name in wanted}
+    settings = {name: facts.settings.get(name, "unknown") for name in wanted}
     return [
-        f"{name} is {found[name]!r}, and {why}: set it to {right!r}"
+        f"{name} is {settings[name]!r}, and {why}: set it to {right!r}"
         for name, (right, why) in wanted.items()
-        if found[name] != right
+        if settings[name] != right
     ]
 
 
@@ -131,7 +131,7 @@ LOG_INCOMPLETE = (
 
 
 @dataclass(frozen=True, slots=True)
-class LogLook:
+class LogState:
     """When the log was last known to be complete: on this run, after so many changes of settings.
 
     A log that is switched on at run time is complete only after its first rewrite, which looks like any other. So while
@@ -141,9 +141,9 @@ class LogLook:
     run: str = ""
     changes: int = 0
 
-    def after(self, facts: Facts) -> LogLook:
+    def after(self, facts: Facts) -> LogState:
         """Returns what is known after another look."""
-        return LogLook(facts.run, facts.changes) if facts.log_steady else self
+        return LogState(facts.run, facts.changes) if facts.log_steady else self
 
     def is_complete(self, facts: Facts) -> bool:
         """Returns whether what is acknowledged now is in the log; on a new run, no setting may have been changed."""
@@ -202,8 +202,8 @@ class Witness:
     def seen(self, facts: Facts, sync: bool) -> Witness:
         """Returns the witness as seen on the present run."""
         lasting = self.lasting and _lasting(facts, sync)
-        known = self.run == facts.run and self.commands <= facts.commands < 2 * self.commands
-        commands = self.commands if known else facts.commands
+        is_close = self.run == facts.run and self.commands <= facts.commands < 2 * self.commands
+        commands = self.commands if is_close else facts.commands
         return Witness(self.stored, facts.run, facts.history, facts.evicted, commands, facts.traces, lasting)
 
 

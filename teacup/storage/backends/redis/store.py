@@ -108,22 +108,22 @@ class RedisStore:
         self._witnesses.ensure_declared(namespace)
         moment = self._witnesses.moment(namespace, now_ms)
         unique = list({key: None for key in keys if key})
-        kept: dict[bytes, bytes | None] = {}
+        values: dict[bytes, bytes | None] = {}
         for portion in entries.portions(unique):
-            kept |= zip(portion, self._witnesses.fetch(namespace, portion, now_ms, generation), strict=True)
-        found = [
-            entries.found(namespace, key, kept[key], moment, version)
+            values |= zip(portion, self._witnesses.fetch(namespace, portion, now_ms, generation), strict=True)
+        results = [
+            entries.read_result(namespace, key, values[key], moment, version)
             if key
             else ReadResult(Status.REJECTED, (), entries.EMPTY_KEY)
             for key, version in entries.asked(keys, as_of)
         ]
         self._witnesses.record_new(namespace, moment)
-        return found
+        return results
 
     def delete(self, namespace: Namespace, keys: Sequence[bytes], now_ms: int) -> list[WriteResult]:
         """Works key by key."""
         self._witnesses.ensure_declared(namespace)
-        self._witnesses.look(namespace, now_ms)
+        self._witnesses.poll(namespace, now_ms)
         moment = Moment(now_ms)
         unique = list({key: None for key in keys if key})
         done: dict[bytes, WriteResult] = {}
@@ -137,15 +137,15 @@ class RedisStore:
             if isinstance(taken, WriteResult):
                 done.update(dict.fromkeys(portion, taken))
                 continue
-            for key, kept in zip(portion, taken, strict=True):
-                live = kept is not None and entries.live_part(namespace, kept, moment)
+            for key, value in zip(portion, taken, strict=True):
+                live = value is not None and entries.live_part(namespace, value, moment)
                 done[key] = WriteResult(Status.OK if live else Status.NOT_FOUND)
         return entries.removed(keys, done)
 
     def state(self, namespace: Namespace, now_ms: int) -> NamespaceState:
         """Returns what the Protocol says."""
         self._witnesses.ensure_declared(namespace)
-        return self._witnesses.look(namespace, now_ms).at(now_ms)
+        return self._witnesses.poll(namespace, now_ms).at(now_ms)
 
     def raise_retained_from(self, namespace: Namespace, version: int) -> None:
         """Records it in the store, for all processes."""
@@ -158,7 +158,7 @@ class RedisStore:
 
     def purge(self, now_ms: int, limit: int) -> int:
         """Checks what the server acknowledged to this process; the server removes expired keys by itself."""
-        self._witnesses.look_at_all(now_ms)
+        self._witnesses.poll_all(now_ms)
         return 0
 
     def close(self) -> None:
@@ -180,13 +180,13 @@ class RedisStore:
             keys = list(waiting)
             swaps: list[tuple[bytes, bytes | None, bytes]] = []
             fetched = self._witnesses.fetch(namespace, keys, now_ms, generation)
-            for key, kept in zip(keys, fetched, strict=True):
-                value = kept
+            for key, before in zip(keys, fetched, strict=True):
+                value = before
                 for index in waiting[key]:
                     outcomes[index], after = entries.admit(namespace, value, items[index], moment)
                     value = value if after is None else after
-                if value is not None and value is not kept:
-                    swaps.append((key, kept, value))
+                if value is not None and value is not before:
+                    swaps.append((key, before, value))
             self._witnesses.record_new(namespace, moment)
             script = _SWAP_ITEMS if swaps else _TAKE_ITEMS  # without keys it only counts, also when the memory is full
             changed = [key for key, _, _ in swaps]
@@ -211,9 +211,9 @@ class RedisStore:
 def _swapped(namespace: Namespace, swaps: Sequence[tuple[bytes, bytes | None, bytes]]) -> list[Argument]:
     """Returns, for each key, what was read, its new value if that is unchanged, and when the server may free it."""
     arguments: list[Argument] = []
-    for _, kept, value in swaps:
+    for _, before, value in swaps:
         freed_at_ms = entries.goes_at(namespace, value) + FREED_AFTER_MS
-        arguments += [digest(kept), value, max(1, min(freed_at_ms, _LATEST_MS))]
+        arguments += [digest(before), value, max(1, min(freed_at_ms, _LATEST_MS))]
     return arguments
 
 

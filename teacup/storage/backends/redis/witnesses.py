@@ -36,7 +36,7 @@ from teacup.storage.backends.namespaces import Moment, StoredNamespace, check_ge
 from teacup.storage.backends.redis.facts import (
     LOG_INCOMPLETE,
     Facts,
-    LogLook,
+    LogState,
     Witness,
     wrong_now,
     wrong_settings,
@@ -93,7 +93,7 @@ class Witnesses:
         self._known: dict[str, Acknowledged] = {}
         self._witnesses: dict[str, Witness] = {}
         self._doubted: set[str] = set()  # namespaces whose next run is not to be trusted, not recorded yet
-        self._log = LogLook()
+        self._log = LogState()
         self._declared: set[Namespace] = set()
 
     def declare(self, namespace: Namespace) -> None:
@@ -127,12 +127,12 @@ class Witnesses:
         if stored.beyond(moment) is not stored:
             self.record(namespace, moment)
 
-    def look_at_all(self, now_ms: int) -> None:
-        """Looks at every namespace."""
+    def poll_all(self, now_ms: int) -> None:
+        """Asks the server about every namespace."""
         for namespace in list(self._declared):
-            self.look(namespace, now_ms)
+            self.poll(namespace, now_ms)
 
-    def look(self, namespace: Namespace, now_ms: int) -> StoredNamespace:
+    def poll(self, namespace: Namespace, now_ms: int) -> StoredNamespace:
         """Returns what is stored about the namespace, after a look at the server."""
         return self.change(namespace, lambda stored: stored, now_ms)
 
@@ -147,14 +147,14 @@ class Witnesses:
         for _ in range(ATTEMPTS):
             witness = self._witnesses[namespace.name]
             fetched, replication = self._server.run([("MGET", *places), (b"INFO", "replication")])
-            found: list[bytes | None] = self._server.value(fetched)
+            values: list[bytes | None] = self._server.value(fetched)
             there: bytes = self._server.value(replication)  # as text: the client parses only what is called "INFO"
             if b"role:master" not in there:
                 self._doubted.update(self._witnesses)
-            elif witness.is_in(found[0]) and b"master_replid:" + witness.history.encode() in there:
+            elif witness.is_in(values[0]) and b"master_replid:" + witness.history.encode() in there:
                 check_generation(witness.stored.generation, generation)
-                return found[1:]
-            self.look(namespace, now_ms)
+                return values[1:]
+            self.poll(namespace, now_ms)
         raise self._too_busy(namespace)
 
     def carry_out(
@@ -181,7 +181,7 @@ class Witnesses:
             answers, facts = self._server.run_and_ask([("EVAL", script, len(places), *places, *counted, *arguments)])
             self._note(facts)
             if self._misses(namespace, facts):
-                self.look(namespace, now_ms)
+                self.poll(namespace, now_ms)
                 self._raise_if_wrong(facts)
                 if not witness.goes_on(facts) or self._known[name].generation != known.generation:
                     return None
@@ -195,7 +195,7 @@ class Witnesses:
             if done is not None:
                 self._known[name] = known.then(done[0], self._count, now_ms)
                 return list(done[1:])
-        self.look(namespace, now_ms)
+        self.poll(namespace, now_ms)
         return WriteResult(Status.RETRYABLE, f"namespace {name} has begun another generation")
 
     def change(
@@ -209,7 +209,7 @@ class Witnesses:
             stored, facts, clock = self._recorded(namespace, change, now_ms)
             for other in list(self._declared):
                 if other.name != namespace.name and self._misses(other, facts):
-                    self._recorded(other, lambda kept: kept, now_ms)
+                    self._recorded(other, lambda stored: stored, now_ms)
             self._raise_if_wrong(facts)
             if clock is not None:
                 raise StorageUnavailable(f"{self._where}: {clock}")
@@ -233,7 +233,7 @@ class Witnesses:
                 self._raise_if_wrong(facts)
             self._log = self._log.after(facts)
             known = self._known.get(name)
-            witness = after_look(
+            witness = after_poll(
                 namespace,
                 None if document is None else Witness.parse(document),
                 facts,
@@ -321,9 +321,9 @@ class Acknowledged:
         return int(count or 0) >= self.count or now_ms - self.at_ms > COUNT_LIVES_MS // 2  # it may have expired
 
 
-def after_look(
+def after_poll(
     namespace: Namespace,
-    found: Witness | None,
+    witness: Witness | None,
     facts: Facts,
     *,
     sync: bool,
@@ -350,16 +350,16 @@ def after_look(
               run after a doubt first, and trusted it
     acknowledged, count   what was acknowledged to this process, and its key in the server
     """
-    if found is not None and (doubted or wrong_settings(facts, sync) is not None):
-        found = replace(found, lasting=False)
-    if found is None or not found.holds(facts):
+    if witness is not None and (doubted or wrong_settings(facts, sync) is not None):
+        witness = replace(witness, lasting=False)
+    if witness is None or not witness.holds(facts):
         return Witness.begun(namespace, uuid4().hex, facts, sync).seen(facts, sync)
-    generation = found.stored.generation
+    generation = witness.stored.generation
     lacks = acknowledged is not None and not acknowledged.is_there(generation, count, now_ms)
     seen_first = doubted and trusted is not None and trusted.stored.generation == generation
     if lacks or (seen_first and trusted is not None and not replace(trusted, lasting=False).holds(facts)):
         return Witness.begun(namespace, uuid4().hex, facts, sync).seen(facts, sync)
-    return found.seen(facts, sync)
+    return witness.seen(facts, sync)
 
 
 def digest(value: bytes | None) -> str:

@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 
 from datadelay.watermark import Idle
 from deploy.inspection.audit.corrections import corrected_rows, corrections_of, with_corrects, withdrawals
-from deploy.inspection.audit.judging.corrected import correct
 from deploy.inspection.audit.records import spot_of
+from deploy.inspection.audit.verify.corrected import correct
 from deploy.inspection.audit.written import past_corrections_of
 from joins.read.parse import parse
 from joins.rows.frames import RECORD
@@ -51,7 +51,7 @@ Record = dict[str, Any]
 
 def corrections(run: Any, earlier: Sequence[Record] = (), number: int = 1, known: int | None = None) -> list[Record]:
     """The records that a run of the command writes, given those of earlier runs. Read and written in memory."""
-    with Audited([run], known).judged() as (db, scope, _):
+    with Audited([run], known).verified() as (db, scope, _):
         batch = pa.RecordBatch.from_pylist([{**one, "offset": at} for at, one in enumerate(earlier)], schema=SCHEMA)
         db.run("CREATE TABLE past_corrections (spot BIGINT, lpos BIGINT, rpos BIGINT, withdrawn BOOLEAN, run BIGINT)")
         if earlier:

@@ -10,8 +10,8 @@ import pytest
 from msgspec import structs
 
 from deploy.inspection.audit.findings import ALTERED, DOUBLED, MISSING, WRONG_RIGHT
-from deploy.inspection.audit.judging.scope import RightSpan
 from deploy.inspection.audit.plan_history import BEFORE, UNREAD, plan_history_of
+from deploy.inspection.audit.verify.scope import RightSpan
 from tests.support.audited import Audited, joined
 from tests.support.provenance import header
 

@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 
 from datadelay.watermark import UNKNOWN
 from deploy.inspection.audit.findings import DOUBLED, MISSING, WRONG_OUTCOME, WRONG_RIGHT
-from deploy.inspection.audit.judging.scope import VersionsKnown
 from deploy.inspection.audit.records import spot_of
 from deploy.inspection.audit.run import audit
+from deploy.inspection.audit.verify.scope import VersionsKnown
 from deploy.jobfile.load import load_job
 from joins.read.parse import parse
 from joins.rows.frames import OWN_KEY, RECORD, ROW
@@ -67,7 +67,7 @@ def test_what_a_join_with_a_table_writes_is_clean(audited):
 @settings(max_examples=share(5))
 @given(tables(), st.data(), st.sampled_from((1, 50, 20_000)), st.sampled_from((1, 2, 100)))
 def test_what_the_store_has_dropped_is_neither_right_nor_wrong(spec, data, retention_ms, bound):
-    """Such rows say so, and are counted; a delete may have been forgotten. All others are judged."""
+    """Such rows say so, and are counted; a delete may have been forgotten. All others are verified."""
     spec = changed(spec, source=replace(spec.right.source, on_expired="unmatched"))
     run = AuditedTable(data.draw(histories(spec)), spec, retention_ms=retention_ms, bound=bound)
     play(run, data.draw(STEPS))
@@ -222,7 +222,7 @@ def test_a_version_that_was_late_leaves_those_strict_that_have_a_newer_one():
 
 
 def test_of_before_the_horizon_of_a_compacted_topic_nothing_is_told(run):
-    """Neither of right rows nor of wrong ones; from it on each is judged, also one with a version that is gone."""
+    """Neither of right rows nor of wrong ones; from it on each is verified, also one with a version that is gone."""
     known = {"whole_from_ms": 35}
 
     clean = audited_without(run, 0, 1, **known)
@@ -236,7 +236,7 @@ def test_of_before_the_horizon_of_a_compacted_topic_nothing_is_told(run):
     assert found.untold == {"compacted": 2}
 
 
-def test_where_the_topic_has_lost_its_beginning_a_key_without_a_version_is_not_judged(run):
+def test_where_the_topic_has_lost_its_beginning_a_key_without_a_version_is_not_verified(run):
     """All others are, as what follows a version is there."""
     plant(run, 1, None, "no_candidate")
 
@@ -389,6 +389,6 @@ def test_of_a_compacted_topic_what_compaction_may_have_removed_is_counted(
 
     assert found.clean, [*found.lines()]
     assert (found.checked, found.untold) == ((1, 1) if transactions else (2, 0))
-    (line,) = [note for note in found.notes if "cannot be judged" in note] or [""]
+    (line,) = [note for note in found.notes if "cannot be verified" in note] or [""]
     assert ("compaction may have removed versions from before" in line) == transactions
-    assert ("1 left records cannot be judged" in found.summary()) == transactions
+    assert ("1 left records cannot be verified" in found.summary()) == transactions

@@ -10,7 +10,7 @@ from hypothesis import Phase, example, given, settings
 from hypothesis import strategies as st
 
 from datadelay.watermark import UNKNOWN
-from deploy.inspection.explain.remedy import Look, Passed, passed, reaching_back, remedy
+from deploy.inspection.explain.remedy import Passed, PlannedRange, passed, reaching_back, remedy
 from joins.batch.rules import latest_right, left_limit
 from joins.batch.state import PartitionRange
 from joins.read.range_gate import WatermarkTracker
@@ -21,18 +21,20 @@ from tests.support.making import join_spec
 DAY = 86_400_000
 
 
-def followed(spec: JoinSpec, batches: list[tuple[int, list[int], bool]]) -> list[Look]:
+def followed(spec: JoinSpec, batches: list[tuple[int, list[int], bool]]) -> list[PlannedRange]:
     """Looks at a right partition as a job has them: of batches with their clock, times, and whether read to the end."""
-    tracker, watermark_ms, at, looks = WatermarkTracker(spec.outliers, np.array([], dtype=np.int64)), UNKNOWN, 0, []
+    tracker, watermark_ms, at, ranges = WatermarkTracker(spec.outliers, np.array([], dtype=np.int64)), UNKNOWN, 0, []
     for listed_ms, times, to_the_end in batches:
         claim_ms = listed_ms - spec.producer_delay_ms if to_the_end else UNKNOWN
         tail = tracker.carries
         read = np.array(times, dtype=np.int64)
-        looks.append(Look(listed_ms, PartitionRange(at, at + len(times), claim_ms, watermark_ms, tail), [read]))
+        ranges.append(
+            PlannedRange(listed_ms, PartitionRange(at, at + len(times), claim_ms, watermark_ms, tail), [read])
+        )
         tracker.see(read)
         proved_ms = tracker.reached_ms - spec.right.disorder_ms if tracker.reached_ms > UNKNOWN else UNKNOWN
         watermark_ms, at = max(watermark_ms, proved_ms, claim_ms), at + len(times)
-    return looks
+    return ranges
 
 
 def goes(spec: JoinSpec, left_ms: int, batches: list[tuple[int, list[int], bool]]) -> bool:
@@ -90,7 +92,7 @@ def test_with_the_remedy_left_waits_and_with_any_less_of_it_not(run) -> None:
 
     assert found
     assert not goes(with_keys(), left_ms, batches)
-    # The planner looks at a partition at rest again and again, until something comes.
+    # The planner ranges at a partition at rest again and again, until something comes.
     until = [batches[0]]
     for (_, _, to_the_end), batch in pairwise(batches):
         until += [(batch[0], [], True), batch] if to_the_end else [batch]

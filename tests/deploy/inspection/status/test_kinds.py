@@ -12,7 +12,7 @@ import yaml
 
 from dedup.topic.source import Ranges, following
 from deploy.checkpoint.verdicts import save
-from deploy.inspection.status.look import look_at_all
+from deploy.inspection.status.inspect import inspect_all
 from deploy.inspection.status.row import State
 from deploy.jobfile.job import FeederJob, JoinJob
 from deploy.jobfile.load import load_job
@@ -51,7 +51,7 @@ def test_a_deduplicator_has_no_event_times(kafka: dict[str, str], topic_factory:
         committed(tmp_path / "d", following({}, log.topic_id(), log.ends(), Ranges(source, kafka, 99, "earliest")))
     produce(kafka, source, [Put(0, b"k", 5)])
 
-    (row,) = look_at_all([path])
+    (row,) = inspect_all([path])
 
     assert (row.problem, row.state, row.lag) == ("", State.STOPPED, {"source": 1})
     assert row.batch is not None
@@ -71,7 +71,7 @@ def test_a_feeder_is_behind_by_what_it_has_not_stored(
     assert isinstance(job, FeederJob)
     committed(tmp_path / "f", Fed(3, now, job.spec.identity(), "id", "s", {0: FedRange(0, 1)}).to_json())
 
-    (row,) = look_at_all([path])
+    (row,) = inspect_all([path])
 
     assert (row.problem, row.lag) == ("", {"right": 1})
     assert 60_000 <= (row.event_time_lag.behind_ms or 0) < 90_000
@@ -104,12 +104,12 @@ def test_a_lookup_join_waits_for_its_store_and_has_a_row_for_its_unjoined_record
         first = begin(job.spec, EndOffsets(wall_ms(), log.ends(), {}), log, {CONSUMER: "c", STORE: "s"})
     committed(tmp_path / "l", first.to_json())
 
-    (row,) = look_at_all([path])
+    (row,) = inspect_all([path])
 
     assert (row.problem, row.lag, row.event_time_lag.exact) == ("", {"left": 1}, False)
     assert [held.cause for held in row.event_time_lag.held] == ["data delay"]
     save(job.checkpoint, Verdicts("g", "j", {}, 0, {0: 1}, {0: 4}, (Snapshot({}, {}),)))
-    _, more = look_at_all([path])
+    _, more = inspect_all([path])
     assert (more.name, more.problem, more.lag) == ("l.unjoined", "", {"right": 2})
     assert more.batch is not None
     assert more.batch.number == 4

@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 from deploy.checkpoint.lock import checkpoint_lock
 from deploy.checkpoint.run_record import recorded
 from deploy.cli.app import app
-from deploy.inspection.status.look import look_at_all
+from deploy.inspection.status.inspect import inspect_all
 from deploy.inspection.status.row import Row
 from deploy.jobfile.load import load_files
 from deploy.jobfile.shared_process import Running, wrong_of
@@ -44,7 +44,7 @@ def file(tmp_path: Path) -> File:
 
 
 def seen(path: Path) -> Row:
-    (row,) = look_at_all([path])
+    (row,) = inspect_all([path])
     return row
 
 
@@ -189,7 +189,7 @@ def test_what_cannot_be_looked_at_is_a_row(
     window_job: Job, here: JobsHere, file: File, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A file with errors, one that is missing, brokers that do not answer, a damaged checkpoint; others are shown."""
-    monkeypatch.setattr("deploy.inspection.status.look.ANSWERED_WITHIN_S", 0.5)
+    monkeypatch.setattr("deploy.inspection.status.inspect.ANSWERED_WITHIN_S", 0.5)
     content = window_job(1, producer_delay="0s")
     produce(content["kafka"], content["left"]["topic"], [Put(0, b"k", wall_ms() - 60_000)])
     assert here.run(content).code == ExitCode.DONE

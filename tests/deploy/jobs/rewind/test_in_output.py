@@ -80,7 +80,7 @@ def test_a_header_that_cannot_be_read_is_refused(job):
 def test_without_a_look_at_whose_rows_they_are_a_row_would_be_missing(job, monkeypatch):
     """Another job's row would count as ours."""
     put(job, ("first", 1, 3), ("unknown", 1, 2))
-    monkeypatch.setattr(in_output._Found, "_check_known", lambda *_: None)
+    monkeypatch.setattr(in_output._RowsOfRecords, "_check_known", lambda *_: None)
 
     found = kept(job, 2)
 

@@ -17,8 +17,8 @@ from deploy.checkpoint.lock import checkpoint_lock
 from deploy.checkpoint.verdicts import folder_of, load, save
 from deploy.jobfile.load import load_job
 from deploy.jobs.stopping import Stop
-from deploy.jobs.unjoined.look import Logs, look
 from deploy.jobs.unjoined.run import run_unjoined
+from deploy.jobs.unjoined.snapshot import Logs, snapshot
 from deploy.jobs.unjoined.stage import Work, deliver_slice, pieces_of
 from deploy.watch.lines import Lines
 from joins.batch.state import BatchPlan, Bucket, PartitionRange
@@ -212,7 +212,7 @@ def planned(job, most=2**40):
     """The state with a slice under way, saved as a run saves it."""
     logs = Logs.of(job)
     try:
-        seen = look(job, logs)
+        seen = snapshot(job, logs)
         state = load(job.checkpoint)
         if state is None:
             state = begin(job.spec, seen, logs.right, logs.output, EARLIEST_MS, "g")
@@ -263,7 +263,7 @@ def test_a_row_of_somebody_else_ends_the_run_naming_it(spark, kafka, job, by_han
 
 def test_an_open_transaction_in_the_output_is_waited_for(kafka, job, by_hand, monkeypatch):
     """It may precede rows of committed batches; when it has ended the run continues."""
-    monkeypatch.setattr("deploy.jobs.unjoined.look.OPEN_TRANSACTION_S", 0.5)
+    monkeypatch.setattr("deploy.jobs.unjoined.snapshot.OPEN_TRANSACTION_S", 0.5)
     by_hand(NOW_MS)
     writer = TopicWriter(transactional(kafka), "somebody")
     writer.producer.init_transactions(30)
@@ -273,9 +273,9 @@ def test_an_open_transaction_in_the_output_is_waited_for(kafka, job, by_hand, mo
     logs = Logs.of(job)
 
     with pytest.raises(KafkaUnavailable, match="open transaction in partitions"):
-        look(job, logs)
+        snapshot(job, logs)
     writer.producer.abort_transaction(30)
-    seen = look(job, logs)
+    seen = snapshot(job, logs)
     writer.close()
     logs.close()
 

@@ -218,7 +218,7 @@ def test_canary_without_the_monotonic_clock_a_feeder_plans_by_the_wrong_one(
     spec: FeedSpec, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """The safeguard is switched off."""
-    monkeypatch.setattr(WallClock, "look", lambda self, wall_ms, _: ClockReading(wall_ms, Trust.AGREED))
+    monkeypatch.setattr(WallClock, "read", lambda self, wall_ms, _: ClockReading(wall_ms, Trust.AGREED))
 
     with pytest.raises(AssertionError):
         steps(spec, monkeypatch, 2)

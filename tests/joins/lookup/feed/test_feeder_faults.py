@@ -258,7 +258,7 @@ def test_a_page_of_something_else_is_waited_out_where_the_api_has_answered(
     spec: FeedSpec, port: int, proxy: Proxy, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """A load balancer that has no API behind it for a moment answers 404, in HTML."""
-    monkeypatch.setattr("joins.lookup.feed.source.STORE_LOOK_EVERY_S", 0.0)
+    monkeypatch.setattr("joins.lookup.feed.source.STORE_POLL_EVERY_S", 0.0)
     reader = FeedReader(spec, ReaderControl())
 
     with server_here(tmp_path / "store", port, namespaces=NAMESPACES):

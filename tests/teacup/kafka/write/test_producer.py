@@ -70,7 +70,7 @@ def drained(queue: ScriptedQueue, *, until: Callable[[], bool] | None = None) ->
     drain = Drain(queue, queue.in_flight, lambda: queue.now_s)
     drain.begin(at_once=True)
     while len(queue) and not (until and until()):
-        drain.look()
+        drain.poll()
 
 
 @pytest.mark.parametrize("answer_s", [0.0005, 0.004, 0.2])

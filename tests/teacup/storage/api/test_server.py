@@ -284,7 +284,7 @@ def test_an_answer_that_is_full_leaves_the_rest_to_be_asked_again(store: DictBac
         keys = [sent.key for sent in items]
 
         answer = batch(small, "read", JsonCodec().encode_keys(keys)).json()["results"]
-        everything = client.read_columns("all", pa.array(keys)).found
+        everything = client.read_columns("all", pa.array(keys)).items
 
         assert [result["status"] for result in answer] == ["ok"] * 4 + ["retryable"] * 6
         assert everything["index"].to_pylist() == list(range(10))

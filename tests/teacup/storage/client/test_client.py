@@ -57,7 +57,7 @@ def test_calls_beyond_a_request_are_split_and_put_together(server: RunningServer
 
         assert client.write("latest", items) == [OK] * 500
         assert [found.items for found in client.read("latest", keys)] == [(sent,) for sent in items]
-        found = client.read_columns("latest", pa.array([b"none", *keys], pa.binary())).found
+        found = client.read_columns("latest", pa.array([b"none", *keys], pa.binary())).items
         assert found["index"].to_pylist() == list(range(1, 501))
         assert found["value"].to_pylist() == [sent.value for sent in items]
         assert client.delete("latest", keys) == [OK] * 500
@@ -71,7 +71,7 @@ def test_a_server_with_smaller_limits_gets_smaller_requests(store: DictBackend) 
         client = small.client()
 
         assert client.write("latest", items) == [OK] * 100
-        assert client.read_columns("latest", pa.array([sent.key for sent in items])).found.num_rows == 100
+        assert client.read_columns("latest", pa.array([sent.key for sent in items])).items.num_rows == 100
         with pytest.raises(RequestTooLarge, match="max_body_bytes"):
             client.write("latest", [item(value=bytes(30_000))])
 
@@ -96,12 +96,12 @@ def test_columns_report_what_was_not_kept(server: RunningServer) -> None:
         {"index": 1, "status": "conflict"},
         {"index": 2, "status": "rejected"},
     ]
-    assert answered.found.select(["index", "version", "tag"]).to_pylist() == [
+    assert answered.items.select(["index", "version", "tag"]).to_pylist() == [
         {"index": 0, "version": 1, "tag": b""},
         {"index": 1, "version": 9, "tag": b""},
     ]
     assert answered.rejected["index"].to_pylist() == [2]
-    assert client.read_columns("latest", pa.array([], pa.binary())).found.num_rows == 0
+    assert client.read_columns("latest", pa.array([], pa.binary())).items.num_rows == 0
     assert client.write_table("latest", table.slice(0, 0)).num_rows == 0
 
 
@@ -111,7 +111,7 @@ def test_columns_come_from_the_generation_that_is_named(server: RunningServer) -
     client.write("latest", ITEMS)
     generation = client.namespace("latest").generation
 
-    assert client.read_columns("latest", KEYS, generation).found.num_rows == len(ITEMS)
+    assert client.read_columns("latest", KEYS, generation).items.num_rows == len(ITEMS)
     with pytest.raises(GenerationChanged, match=f"409.* generation is {generation}, not another"):
         client.read_columns("latest", KEYS, "another")
 
@@ -132,7 +132,7 @@ def test_several_items_of_a_key_come_in_their_order(server: RunningServer) -> No
     client = server.client()
     client.write("all", [item(b"a", 2), item(b"b", 5), item(b"a", 1, b"z"), item(b"a", 1, b"y")])
 
-    found = client.read_columns("all", pa.array([b"b", b"a"], pa.binary())).found
+    found = client.read_columns("all", pa.array([b"b", b"a"], pa.binary())).items
 
     assert found.select(["index", "version", "tag"]).to_pylist() == [
         {"index": 0, "version": 5, "tag": b""},
@@ -164,7 +164,7 @@ def test_reads_and_writes_survive_a_spoilt_answer(client: StorageClient, proxy: 
     proxy.faults[:] = [fault]
     state = client.namespace("latest")
 
-    assert answered.found.num_rows == 50
+    assert answered.items.num_rows == 50
     assert state.name == "latest"
     assert len(proxy.seen) == 7
 
@@ -323,7 +323,7 @@ def test_many_threads_share_a_client(server: RunningServer) -> None:
     client.write("latest", ITEMS)
 
     with ThreadPoolExecutor(8) as pool:
-        answers = list(pool.map(lambda _: client.read_columns("latest", KEYS).found, range(40)))
+        answers = list(pool.map(lambda _: client.read_columns("latest", KEYS).items, range(40)))
 
     assert all(answer.equals(answers[0]) for answer in answers)
     assert answers[0].num_rows == 50

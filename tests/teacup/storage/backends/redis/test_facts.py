@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from teacup.storage.backends.redis.facts import Facts, LogLook, Witness, wrong_now, wrong_settings
-from teacup.storage.backends.redis.witnesses import Acknowledged, after_look
+from teacup.storage.backends.redis.facts import Facts, LogState, Witness, wrong_now, wrong_settings
+from teacup.storage.backends.redis.witnesses import Acknowledged, after_poll
 from teacup.storage.model import Namespace
 
 SETTINGS = {
@@ -66,13 +66,13 @@ def test_a_log_that_is_being_rewritten_is_complete_only_if_no_setting_was_change
     after = Facts.of({**INFO, **more, **changed}, SETTINGS, (0, 0))
     steady = Facts.of({**INFO, **changed}, SETTINGS, (0, 0))
 
-    assert LogLook().is_complete(facts)
-    assert not LogLook().is_complete(after)
-    assert not LogLook().after(after).is_complete(after)
-    assert LogLook().after(steady).is_complete(after)
-    assert not LogLook().after(steady).is_complete(replace(after, changes=3))
-    assert not LogLook().after(steady).is_complete(replace(after, run="run-2"))
-    assert LogLook().after(facts).is_complete(steady)
+    assert LogState().is_complete(facts)
+    assert not LogState().is_complete(after)
+    assert not LogState().after(after).is_complete(after)
+    assert LogState().after(steady).is_complete(after)
+    assert not LogState().after(steady).is_complete(replace(after, changes=3))
+    assert not LogState().after(steady).is_complete(replace(after, run="run-2"))
+    assert LogState().after(facts).is_complete(steady)
 
 
 def test_a_witness_is_read_as_it_was_written():
@@ -182,7 +182,7 @@ def test_what_a_look_makes_of_a_witness(
     """Each line of the table: the generation goes on only if nothing of it can be lost."""
     asked: dict[str, Any] = {"doubted": False, "trusted": None, "acknowledged": None, "count": None, **how}
 
-    after = after_look(SPACE, found, facts, sync=True, now_ms=2_000, **asked)
+    after = after_poll(SPACE, found, facts, sync=True, now_ms=2_000, **asked)
 
     assert ("generation" if after.stored.generation == "generation" else "new", after.lasting) == (generation, lasting)
     assert (after.run, after.history) == (facts.run, facts.history)

@@ -5,7 +5,7 @@ from itertools import chain, combinations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from deploy.inspection.audit.judging.choice import LeftCase, RightCandidate, allowed, chosen, expected, possible
+from deploy.inspection.audit.verify.choice import LeftCase, RightCandidate, allowed, chosen, expected, possible
 from joins.spec import Policy
 
 BEFORE_MS = AFTER_MS = 4

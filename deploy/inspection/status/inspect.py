@@ -1,7 +1,7 @@
-"""Looks at the job of a file from outside its process: at the lock and files of its checkpoint, and at its topics.
+"""Inspects the job of a file from outside its process: the lock and files of its checkpoint, and its topics.
 
 Nothing is written, no group is joined, and a job may start meanwhile. Each step has a time limit. If something cannot
-be looked at (a checkpoint out of reach, brokers that do not answer), the row says why, with everything found before. A
+be inspected (a checkpoint out of reach, brokers that do not answer), the row says why, with what was learned before. A
 job file with errors is shown as a failed job, under the name that a process gives it.
 
 A lookup join for which `teacup unjoined` has run has a second row, for that.
@@ -24,10 +24,10 @@ from deploy.checkpoint.file import CheckpointFile
 from deploy.checkpoint.join_checkpoint import Checkpoint
 from deploy.checkpoint.lease import Lease
 from deploy.checkpoint.lease_file import LEASE, SHOWN_S, standby_of
-from deploy.checkpoint.lock import Holder, Lock, look_at_lock
+from deploy.checkpoint.lock import Holder, Lock, inspect_lock
 from deploy.checkpoint.run_record import last_run
 from deploy.checkpoint.verdicts import folder_of, load
-from deploy.errors import DeployError, code_of_look
+from deploy.errors import DeployError, code_of_inspection
 from deploy.inspection.status.row import LastBatch, Row
 from deploy.jobfile.job import CommonJob, JoinJob
 from deploy.jobfile.load import job_files, read_file
@@ -57,16 +57,16 @@ AT_ONCE = 16
 OURS = (DeployError, JoinError, DedupError, DelayError, KafkaIOError)
 
 
-def look_at_all(places: Sequence[Path], assignments: Sequence[str] = ()) -> list[Row]:
-    """Looks at the jobs of all files and folders at the same time; the rows are in the order of the files.
+def inspect_all(places: Sequence[Path], assignments: Sequence[str] = ()) -> list[Row]:
+    """Inspects the jobs of all files and folders at the same time; the rows are in the order of the files.
 
     Raises `SettingsInvalid` for a folder without job files.
     """
     files = job_files(places)
     with ThreadPoolExecutor(AT_ONCE) as pool:
         read = named(dict(zip(files, pool.map(lambda file: read_file(file, assignments), files), strict=True)))
-        found = list(pool.map(lambda file: _rows(file, read[file]), files))
-    return [row for rows in found for row in rows]
+        of_files = list(pool.map(lambda file: _rows(file, read[file]), files))
+    return [row for rows in of_files for row in rows]
 
 
 def _rows(file: Path, job: CommonJob | WrongFile) -> list[Row]:
@@ -76,20 +76,20 @@ def _rows(file: Path, job: CommonJob | WrongFile) -> list[Row]:
         return [replace(row, name=job.name, wrong=f"{file}: {job}")]
     kind = kind_of(job)
     row = replace(row, name=kind.name, kind=job.kind, ends_by_itself=job.trigger_ms is None)
-    rows = [_looked(row, job.checkpoint, lambda found: _with_batches(found, kind))]
+    rows = [_inspected(row, job.checkpoint, lambda row: _with_batches(row, kind))]
     if isinstance(job, JoinJob) and job.spec.right.source.is_stored:
         rows += _of_unjoined(job, row)
     return rows
 
 
-def _looked(row: Row, checkpoint: str, more: Callable[[Row], Row]) -> Row:
+def _inspected(row: Row, checkpoint: str, more: Callable[[Row], Row]) -> Row:
     """Returns the row with what the lock and the last run say and what `more` adds, or with why that is not known."""
     row = replace(row, lock=_lock(checkpoint))
     try:
         row = within(WITHIN_S, lambda: _with_files(row, checkpoint))
         return more(row)
     except OURS as error:
-        return replace(row, problem=str(error), code=code_of_look(error))
+        return replace(row, problem=str(error), code=code_of_inspection(error))
     except TimeoutError:
         problem = f"the file system of {checkpoint} has not answered within {WITHIN_S:g} s"
         return replace(row, problem=problem, code=ExitCode.UNREACHABLE)
@@ -102,7 +102,7 @@ def _lock(checkpoint: str) -> Lock:
     folder = local_folder(checkpoint)
     if folder is None:
         return Lock(held=None, unknown="a remote checkpoint has no lock: whether a process runs on it is not known")
-    return look_at_lock(folder)
+    return inspect_lock(folder)
 
 
 def _with_files(row: Row, checkpoint: str) -> Row:
@@ -122,11 +122,12 @@ def _with_batches(row: Row, kind: JobKind) -> Row:
     if not end:
         within(WITHIN_S, lambda: ends_of(kind.topics()))  # checks that they are there
         return row
-    found = _within_limits(row, kind, end)
-    if not (found.event_time_lag.exact or found.problem):  # a running job removes a batch's facts some batches later
+    checked = _within_limits(row, kind, end)
+    # A running job removes a batch's facts some batches later.
+    if not (checked.event_time_lag.exact or checked.problem):
         end, row = within(WITHIN_S, lambda: _last_batch(row, kind.common))
-        found = _within_limits(row, kind, end)
-    return found
+        checked = _within_limits(row, kind, end)
+    return checked
 
 
 def _within_limits(row: Row, kind: JobKind, end: dict[str, Any]) -> Row:
@@ -135,7 +136,7 @@ def _within_limits(row: Row, kind: JobKind, end: dict[str, Any]) -> Row:
     except TimeoutError:
         return replace(row, problem=f"the brokers have not answered within {WITHIN_S:g} s", code=ExitCode.UNREACHABLE)
     except OURS as error:
-        return replace(row, problem=str(error), code=code_of_look(error))
+        return replace(row, problem=str(error), code=code_of_inspection(error))
 
 
 def _last_batch(row: Row, job: CommonJob) -> tuple[dict[str, Any], Row]:
@@ -161,7 +162,7 @@ def _with_topics(row: Row, kind: JobKind, end: dict[str, Any]) -> Row:
         with explained(lambda: to_see(kind.topics())):
             return replace(row, event_time_lag=kind.event_time_lag(end, ends, wall_ms()))
     except OURS as error:
-        return replace(row, problem=str(error), code=code_of_look(error))
+        return replace(row, problem=str(error), code=code_of_inspection(error))
 
 
 def _by_side(
@@ -187,15 +188,17 @@ def _of_unjoined(job: JoinJob, row: Row) -> list[Row]:
     """Looks at `teacup unjoined`; returns nothing if it has never run."""
     folder, spec = folder_of(job.checkpoint), job.spec
 
-    def more(found: Row) -> Row:
+    def more(row: Row) -> Row:
         state = within(WITHIN_S, lambda: load(job.checkpoint))
         if state is None:
-            return found
-        found = replace(found, batch=LastBatch(max(state.numbers.values(), default=0)))
+            return row
+        row = replace(row, batch=LastBatch(max(state.numbers.values(), default=0)))
         ends = within(WITHIN_S, lambda: ends_of([Named("right.topic", spec.right.topic, spec.kafka)]))
         positions = {(spec.right.topic, p): at for p, at in state.positions.items()}
         (unread,) = _by_side({spec.right.topic: "right"}, ends, positions).values()
-        return replace(found, lag={"right": sum(unread.values())})
+        return replace(row, lag={"right": sum(unread.values())})
 
-    found = _looked(replace(row, name=f"{row.name}.unjoined", kind="unjoined", ends_by_itself=True), folder, more)
-    return [found] if found.run is not None or found.batch is not None else []
+    inspected = _inspected(
+        replace(row, name=f"{row.name}.unjoined", kind="unjoined", ends_by_itself=True), folder, more
+    )
+    return [inspected] if inspected.run is not None or inspected.batch is not None else []

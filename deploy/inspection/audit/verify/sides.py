@@ -1,26 +1,26 @@
 """The side topics: each record that belongs there has one copy, unchanged, and no other record has any. Pure.
 
-Of the type `full`, rows about right records alone are judged like copies in a topic `unjoined`.
+Of the type `full`, rows about right records alone are verified like copies in a topic `unjoined`.
 """
 
 from __future__ import annotations
 
-from deploy.inspection.audit.judging.database import AuditTables
-from deploy.inspection.audit.judging.scope import OFFSET, AuditScope
 from deploy.inspection.audit.plan_history import BEFORE, UNREAD
 from deploy.inspection.audit.records import SHIFT
+from deploy.inspection.audit.verify.database import AuditTables
+from deploy.inspection.audit.verify.scope import OFFSET, AuditScope
 from joins.outcome import DESTINATIONS, SIDE_TOPICS, Outcome
 from joins.spec import JoinType
 from teacup.kafka.headers import UNWRITABLE
 
 
-def judge_copies(db: AuditTables, scope: AuditScope) -> None:
-    """Judges the copies in each side topic of the job."""
+def verify_copies(db: AuditTables, scope: AuditScope) -> None:
+    """Verifies the copies in each side topic of the job."""
     _copies_about_nothing(db, scope)
     _copies_of_the_other_side(db, scope)
-    for outcome, judge in _JUDGES.items():
+    for outcome, verify in _VERIFIERS.items():
         if outcome in scope.topics:
-            judge(db, scope)
+            verify(db, scope)
 
 
 def _copies_about_nothing(db: AuditTables, scope: AuditScope) -> None:
@@ -40,14 +40,14 @@ def _copies_about_nothing(db: AuditTables, scope: AuditScope) -> None:
 
 
 def _copies_of_the_other_side(db: AuditTables, scope: AuditScope) -> None:
-    for side, records, is_left, found in (
-        ("left", "judged", "c.is_left", "r.pos, NULL"),
-        ("right", "judged_right", "NOT c.is_left", "NULL, r.pos"),
+    for side, records, is_left, spots in (
+        ("left", "verified", "c.is_left", "r.pos, NULL"),
+        ("right", "verified_right", "NOT c.is_left", "NULL, r.pos"),
     ):
         others = [f"'{outcome}'" for outcome in SIDE_TOPICS if side not in DESTINATIONS[outcome].copied]
         db.run(
             f"""
-            INSERT INTO faults SELECT 'wrong side topic', c.role, c.spot, {found}, NULL, r.t, 'it is a {side} record'
+            INSERT INTO faults SELECT 'wrong side topic', c.role, c.spot, {spots}, NULL, r.t, 'it is a {side} record'
             FROM {records} r JOIN copies c ON c.pos = r.pos AND {is_left} AND c.role IN ({", ".join(others)})
             """
         )
@@ -56,29 +56,29 @@ def _copies_of_the_other_side(db: AuditTables, scope: AuditScope) -> None:
 def _side(
     db: AuditTables, scope: AuditScope, role: str, is_left: bool, records: str, expected: str, unexpected: str, why: str
 ) -> None:
-    """Judges the copies of one side in one side topic.
+    """Verifies the copies of one side in one side topic.
 
-    records     the judged ones: pos, t, vh, okh, twice, and the columns that the next two use
+    records     the verified ones: pos, t, vh, okh, twice, and the columns that the next two use
     expected    it must have a copy; unexpected: it must have none, unless an earlier checkpoint has read it, too
     """
     side = "is_left" if is_left else "NOT is_left"
     lpos, rpos = ("r.pos", "NULL") if is_left else ("NULL", "r.pos")
     is_row = role == Outcome.UNJOINED and scope.join.type is JoinType.FULL
     kind, what = ("wrong outcome", "row") if is_row else ("wrong side topic", "copy")
-    found = f"(SELECT * FROM copies WHERE role = '{role}' AND {side})"
+    table = f"(SELECT * FROM copies WHERE role = '{role}' AND {side})"
     if scope.is_complete(role):
         db.run(
             f"""
             INSERT INTO faults SELECT 'missing', '{role}', NULL, {lpos}, {rpos}, NULL, r.t,
                 'its {what} is missing: ' || {why}
-            FROM {records} r ANTI JOIN {found} c ON c.pos = r.pos WHERE {expected}
+            FROM {records} r ANTI JOIN {table} c ON c.pos = r.pos WHERE {expected}
             """
         )
     db.run(
         f"""
         INSERT INTO faults SELECT '{kind}', '{role}', c.spot, {lpos}, {rpos}, NULL, r.t,
             'a {what} of it is there, and it is not ' || {why}
-        FROM {records} r JOIN {found} c ON c.pos = r.pos WHERE ({unexpected}) AND NOT r.twice
+        FROM {records} r JOIN {table} c ON c.pos = r.pos WHERE ({unexpected}) AND NOT r.twice
         """
     )
     # Within a generation, as another one may have read the record, too.
@@ -89,7 +89,7 @@ def _side(
         db.run(
             f"""
             INSERT INTO faults SELECT 'doubled', '{role}', c.spot, {lpos}, {rpos}, NULL, r.t, 'it has a {what} before'
-            FROM {records} r JOIN (SELECT *, {nth} AS nth FROM {found}) c ON c.pos = r.pos
+            FROM {records} r JOIN (SELECT *, {nth} AS nth FROM {table}) c ON c.pos = r.pos
             WHERE c.nth > 1 AND NOT r.twice
             """
         )
@@ -97,7 +97,7 @@ def _side(
         db.run(
             f"""
             INSERT INTO faults SELECT 'altered', '{role}', c.spot, {lpos}, {rpos}, NULL, r.t,
-                'it is not a copy of its record' FROM {records} r JOIN {found} c ON c.pos = r.pos
+                'it is not a copy of its record' FROM {records} r JOIN {table} c ON c.pos = r.pos
             WHERE NOT ({unexpected}) AND NOT c.shortened
                 AND (c.vh IS DISTINCT FROM r.vh OR c.kh IS DISTINCT FROM r.okh)
             """
@@ -108,12 +108,12 @@ def _dead_letters(db: AuditTables, scope: AuditScope) -> None:
     refused = f"coalesce(c.reason IN {UNWRITABLE}, false)"
     reason = "'a dead letter' || coalesce(' (' || r.dead || ')', '')"
     left, right = (f"(r.dead IS NOT NULL AND r.dead NOT IN ({scope.skipped(name)}))" for name in ("left", "right"))
-    _side(db, scope, "dead_letter", True, "judged", left, f"NOT {left} AND NOT {refused}", reason)
+    _side(db, scope, "dead_letter", True, "verified", left, f"NOT {left} AND NOT {refused}", reason)
     db.run(
         """
         INSERT INTO faults SELECT 'wrong outcome', 'dead_letter', c.spot, r.pos, NULL, NULL, r.t,
             'it is there as ' || coalesce(c.reason, 'nothing') || ', and is ' || r.dead
-        FROM judged r JOIN copies c ON c.role = 'dead_letter' AND c.is_left AND c.pos = r.pos
+        FROM verified r JOIN copies c ON c.role = 'dead_letter' AND c.is_left AND c.pos = r.pos
         WHERE r.dead IS NOT NULL AND c.reason IS DISTINCT FROM r.dead
         """
     )
@@ -121,7 +121,7 @@ def _dead_letters(db: AuditTables, scope: AuditScope) -> None:
         f"""
         INSERT INTO faults SELECT 'wrong side topic', 'dead_letter', c.spot, r.pos, c.other, NULL, r.t,
             'its row could not be written, it says, and is in the output'
-        FROM judged r JOIN copies c ON c.role = 'dead_letter' AND c.is_left AND c.pos = r.pos
+        FROM verified r JOIN copies c ON c.role = 'dead_letter' AND c.is_left AND c.pos = r.pos
             JOIN rows o ON o.lpos = r.pos AND o.rpos IS NOT DISTINCT FROM c.other
         WHERE c.reason IN {UNWRITABLE}
         """
@@ -132,7 +132,7 @@ def _dead_letters(db: AuditTables, scope: AuditScope) -> None:
             scope,
             "dead_letter",
             False,
-            "judged_right",
+            "verified_right",
             f"{right} AND NOT r.unread",
             f"NOT {right} AND NOT {refused}",
             reason,
@@ -146,14 +146,14 @@ def _late(db: AuditTables, scope: AuditScope) -> None:
         CREATE OR REPLACE TABLE late_left AS
         SELECT j.pos, j.t, j.vh, j.okh, j.number, j.twice,
             CASE WHEN j.number = {BEFORE} THEN coalesce(p.late, false) ELSE j.late END AS late
-        FROM judged j LEFT JOIN per_left p ON p.lpos = j.pos
+        FROM verified j LEFT JOIN per_left p ON p.lpos = j.pos
         WHERE j.dead IS NULL AND (coalesce(p.n, 0) > 0 OR j.number <> {BEFORE})
         """
     )
     _side(db, scope, "late", True, "late_left", "r.late", "NOT r.late", "'late'")
     if not scope.lookup:
         known = f"r.dead IS NULL AND r.number NOT IN ({BEFORE}, {UNREAD})"
-        _side(db, scope, "late", False, "judged_right", f"r.late AND {known}", f"NOT r.late AND {known}", "'late'")
+        _side(db, scope, "late", False, "verified_right", f"r.late AND {known}", f"NOT r.late AND {known}", "'late'")
 
 
 def _unmatched(db: AuditTables, scope: AuditScope) -> None:
@@ -162,7 +162,7 @@ def _unmatched(db: AuditTables, scope: AuditScope) -> None:
     db.run(
         """
         CREATE OR REPLACE TABLE unmatched_left AS
-        SELECT j.pos, j.t, p.matched = 0 AS unmatched, p.spot, j.twice FROM judged j JOIN per_left p ON p.lpos = j.pos
+        SELECT j.pos, j.t, p.matched = 0 AS unmatched, p.spot, j.twice FROM verified j JOIN per_left p ON p.lpos = j.pos
         """
     )
     _side(db, scope, "unmatched", True, "unmatched_left", "r.unmatched", "NOT r.unmatched", "'unmatched'")
@@ -178,7 +178,7 @@ def _unmatched(db: AuditTables, scope: AuditScope) -> None:
 
 
 def _unjoined(db: AuditTables, scope: AuditScope) -> None:
-    """Judges expired right records without a row. One that an earlier checkpoint joined may have a copy."""
+    """Verifies expired right records without a row. One that an earlier checkpoint joined may have a copy."""
     db.run(
         f"""
         CREATE OR REPLACE TABLE joined_right AS
@@ -194,7 +194,7 @@ def _unjoined(db: AuditTables, scope: AuditScope) -> None:
         CREATE OR REPLACE TABLE ended_right AS
         SELECT r.*, j.pos IS NOT NULL AS joined, coalesce(j.by_this, false) AS by_this,
             (r.kh IS NULL OR r.t < r.expiry_ms) AND r.dead IS NULL AND d.pos IS NULL AS ended
-        FROM judged_right r LEFT JOIN joined_right j ON j.pos = r.pos LEFT JOIN (
+        FROM verified_right r LEFT JOIN joined_right j ON j.pos = r.pos LEFT JOIN (
             SELECT DISTINCT pos FROM copies
             WHERE role = 'dead_letter' AND NOT is_left AND reason IN {UNWRITABLE}) d ON d.pos = r.pos
         """
@@ -204,7 +204,7 @@ def _unjoined(db: AuditTables, scope: AuditScope) -> None:
     _side(db, scope, "unjoined", False, "ended_right", expected, "r.by_this OR r.dead IS NOT NULL", "'unjoined'")
 
 
-_JUDGES = {
+_VERIFIERS = {
     Outcome.DEAD_LETTER: _dead_letters,
     Outcome.LATE: _late,
     Outcome.UNMATCHED: _unmatched,

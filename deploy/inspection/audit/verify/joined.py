@@ -1,16 +1,17 @@
 """The join by brute force, compared with the rows: which are missing, doubled, foreign, or joined otherwise. Pure.
 
 moments    right records that surely took part, by key and time: the smallest and the largest position
-best       the right record of each judged left one, by at most two ASOF joins: no hot key makes it quadratic. If left's
-           topic is right's, by all pairs, without those of a record and itself. Of a table that changes also the
-           time of the version (`since`), and whether it is a delete, which leaves no right record (`gone`)
+best       the right record of each verified left one, by at most two ASOF joins: no hot key makes it quadratic. If
+           left's topic is right's, by all pairs, without those of a record and itself. Of a table that changes also
+           the time of the version (`since`), and whether it is a delete, which leaves no right record (`gone`)
 lenient    left records whose result is not simply `best`: late, not waiting for right, or with doubtful candidates;
-           each is judged by itself, with all of its candidates (`deploy.inspection.audit.judging.choice`)
-judgements one row for each judged left record that has rows: whether its result is fine, and checked strictly; of a
-           table also why it cannot be judged, if so (`untold`)
+           each is verified by itself, with all of its candidates (`deploy.inspection.audit.verify.choice`)
+compared   one row for each verified left record that has rows: whether its result is fine, and checked strictly; of
+           a table also why it cannot be verified, if so (`untold`)
 
-If the join's type leaves rows out, a left record without a row is judged as if it were unmatched (`anti`: as if matched
-with any record). Its copy in the topic of late records says whether it was late; without that topic it may have been.
+If the join's type leaves rows out, a left record without a row is verified as if it were unmatched (`anti`: as if
+matched with any record). Its copy in the topic of late records says whether it was late; without that topic it may
+have been.
 """
 
 from __future__ import annotations
@@ -21,11 +22,11 @@ from typing import Any
 
 import pyarrow as pa
 
-from deploy.inspection.audit.judging.choice import NONE, LeftCase, RightCandidate, allowed, expected, possible
-from deploy.inspection.audit.judging.database import AuditTables
-from deploy.inspection.audit.judging.scope import OFFSET, AuditScope
 from deploy.inspection.audit.plan_history import BEFORE
 from deploy.inspection.audit.records import SHIFT
+from deploy.inspection.audit.verify.choice import NONE, LeftCase, RightCandidate, allowed, expected, possible
+from deploy.inspection.audit.verify.database import AuditTables
+from deploy.inspection.audit.verify.scope import OFFSET, AuditScope
 from joins.outcome import Outcome
 from joins.spec import JoinType, Policy
 from teacup.base.times import EARLIEST_MS
@@ -40,10 +41,10 @@ _ANSWERS = pa.schema(
 
 
 def join_again(db: AuditTables, scope: AuditScope) -> None:
-    """Joins the judged left records: makes `best`, or `pairs` if the policy gives a row for each pair."""
-    joined = "FROM judged WHERE dead IS NULL AND kh IS NOT NULL"
+    """Joins the verified left records: makes `best`, or `pairs` if the policy gives a row for each pair."""
+    joined = "FROM verified WHERE dead IS NULL AND kh IS NOT NULL"
     if scope.versions is None:
-        _special(db, scope, "judged j", f"j.t - {scope.join.before_ms}")
+        _special(db, scope, "verified j", f"j.t - {scope.join.before_ms}")
     if scope.all_pairs:
         db.run(
             f"""
@@ -104,23 +105,23 @@ def join_again(db: AuditTables, scope: AuditScope) -> None:
         """
     db.make("best", chosen)
     if scope.versions is not None:  # what is older than the version decides nothing
-        _special(db, scope, "judged j LEFT JOIN best b ON b.pos = j.pos", f"coalesce(b.since, {EARLIEST_MS})")
+        _special(db, scope, "verified j LEFT JOIN best b ON b.pos = j.pos", f"coalesce(b.since, {EARLIEST_MS})")
 
 
-def _special(db: AuditTables, scope: AuditScope, judged: str, from_ms: str) -> None:
+def _special(db: AuditTables, scope: AuditScope, verified: str, from_ms: str) -> None:
     """Finds the left records with doubtful candidates, from a time on (in SQL)."""
     db.run(
         f"""
         CREATE OR REPLACE TABLE special AS
-        SELECT DISTINCT j.pos FROM {judged} JOIN doubtful d ON d.meets = j.meets
+        SELECT DISTINCT j.pos FROM {verified} JOIN doubtful d ON d.meets = j.meets
             AND d.t BETWEEN {from_ms} AND j.t + {scope.join.after_ms}
         WHERE j.dead IS NULL
         """
     )
 
 
-def judge_rows(db: AuditTables, scope: AuditScope) -> int:
-    """Compares the rows of each judged record with the join; returns how many were repeated (at-least-once)."""
+def verify_rows(db: AuditTables, scope: AuditScope) -> int:
+    """Compares the rows of each verified record with the join; returns how many were repeated (at-least-once)."""
     _foreign(db, scope)
     db.run(
         f"""
@@ -136,7 +137,7 @@ def judge_rows(db: AuditTables, scope: AuditScope) -> int:
         db.run(
             f"""
             INSERT INTO per_left SELECT j.pos, 0, {int(scope.join.type is JoinType.ANTI)}, NULL, {late}, NULL
-            FROM judged j ANTI JOIN per_left p ON p.lpos = j.pos
+            FROM verified j ANTI JOIN per_left p ON p.lpos = j.pos
             WHERE j.dead IS NULL AND j.pos NOT IN (SELECT pos FROM refused)
             """
         )
@@ -144,14 +145,14 @@ def judge_rows(db: AuditTables, scope: AuditScope) -> int:
         """
         INSERT INTO faults SELECT 'wrong outcome', 'output', p.spot, j.pos, p.rpos, NULL, j.t,
             'it has a row, and takes no part (' || j.dead || ')'
-        FROM judged j JOIN per_left p ON p.lpos = j.pos WHERE j.dead IS NOT NULL
+        FROM verified j JOIN per_left p ON p.lpos = j.pos WHERE j.dead IS NOT NULL
         """
     )
     if scope.is_complete("output"):
         db.run(
             """
             INSERT INTO faults SELECT 'missing', 'output', NULL, j.pos, NULL, NULL, j.t, 'it has no row'
-            FROM judged j ANTI JOIN per_left p ON p.lpos = j.pos
+            FROM verified j ANTI JOIN per_left p ON p.lpos = j.pos
             WHERE j.dead IS NULL AND j.pos NOT IN (SELECT pos FROM refused)
             """
         )
@@ -177,7 +178,7 @@ def judge_rows(db: AuditTables, scope: AuditScope) -> int:
             j.expiry, {waited} AS waited, j.older, p.rpos, p.matched, p.spot, p.n,
             {late} AS late, o.lpos IS NOT NULL AS forgotten,
             ({lenient}) AS lenient, s.pos IS NOT NULL AS special
-        FROM judged j JOIN per_left p ON p.lpos = j.pos
+        FROM verified j JOIN per_left p ON p.lpos = j.pos
             LEFT JOIN special s ON s.pos = j.pos LEFT JOIN (SELECT DISTINCT lpos FROM forgotten) o ON o.lpos = j.pos
         WHERE j.dead IS NULL
         """
@@ -194,17 +195,17 @@ def elsewhere(db: AuditTables, scope: AuditScope) -> int:
     """Direct path: counts unmatched left records that have a right record of their key in another partition."""
     if not scope.direct:
         return 0
-    found: int = db.one(
+    count: int = db.one(
         f"""
         SELECT count(DISTINCT j.pos)
         FROM (SELECT j.pos, j.kh, j.t - {scope.join.before_ms} AS low, j.t + {scope.join.after_ms} AS high
-            FROM judged j JOIN judgements g ON g.pos = j.pos WHERE g.matched = 0 AND j.kh IS NOT NULL) j
+            FROM verified j JOIN compared g ON g.pos = j.pos WHERE g.matched = 0 AND j.kh IS NOT NULL) j
             ASOF JOIN (SELECT pos, kh, t FROM rights WHERE dead IS NULL AND t IS NOT NULL) r
                 ON r.kh = j.kh AND j.high >= r.t
         WHERE r.t >= j.low AND r.pos >> {SHIFT} <> j.pos >> {SHIFT}
         """
     )
-    return found
+    return count
 
 
 def _per_left(db: AuditTables, scope: AuditScope) -> None:
@@ -241,7 +242,7 @@ def _doubled(db: AuditTables, scope: AuditScope) -> int:
         SELECT r.lpos, r.rpos, r.spot, r.h, r.len, j.t,
             row_number() OVER (PARTITION BY r.lpos, r.rpos, r.h, r.len ORDER BY r.spot) AS nth,
             row_number() OVER (PARTITION BY r.lpos ORDER BY r.spot) AS nth_of_left
-        FROM rows r JOIN judged j ON j.pos = r.lpos AND j.dead IS NULL
+        FROM rows r JOIN verified j ON j.pos = r.lpos AND j.dead IS NULL
             JOIN per_left p ON p.lpos = r.lpos AND p.n > 1
         """
     )
@@ -260,25 +261,25 @@ def _doubled(db: AuditTables, scope: AuditScope) -> int:
 
 def _foreign(db: AuditTables, scope: AuditScope) -> None:
     """Finds rows about no left record. Records that were not read are left out, unless they never existed."""
-    about = f"(r.lpos & {OFFSET})"
+    offset = f"(r.lpos & {OFFSET})"
     db.run(
         f"""
         INSERT INTO faults SELECT 'foreign', 'output', r.spot, r.lpos, r.rpos, NULL, r.ts,
             CASE WHEN r.lpos IS NULL THEN 'it names no left record' ELSE 'there is no such left record' END
         FROM rows r LEFT JOIN left_spans s ON s.p = r.lpos >> {SHIFT} ANTI JOIN lefts l ON l.pos = r.lpos
         WHERE r.ts >= {scope.from_ms} AND r.ts < {scope.to_ms}
-            AND (r.lpos IS NULL OR s.p IS NULL OR {about} >= s.log_end
-                OR {about} >= s.log_start AND ({scope.all_named} OR {about} >= s.begin_ AND {about} < s.end_))
+            AND (r.lpos IS NULL OR s.p IS NULL OR {offset} >= s.log_end
+                OR {offset} >= s.log_start AND ({scope.all_named} OR {offset} >= s.begin_ AND {offset} < s.end_))
         """
     )
 
 
 def _single(db: AuditTables, scope: AuditScope) -> None:
-    """Judges the results under policies that choose one record."""
+    """Verifies the results under policies that choose one record."""
     same = "(c.n > 0) = (b.best IS NULL)" if scope.join.type is JoinType.ANTI else "c.rpos IS NOT DISTINCT FROM b.best"
     db.run(
         f"""
-        CREATE OR REPLACE TABLE results AS
+        CREATE OR REPLACE TABLE compared AS
         SELECT c.*, b.best, {same} AS same, {_untold(db, scope)}
         FROM cases c LEFT JOIN best b ON b.pos = c.pos LEFT JOIN said s ON s.spot = c.spot
         """
@@ -286,14 +287,14 @@ def _single(db: AuditTables, scope: AuditScope) -> None:
     strict = "NOT older AND NOT forgotten AND (NOT lenient OR number >= 0)"
     asks = "lenient AND NOT older AND NOT forgotten AND (number >= 0 AND (special OR best IS NOT NULL) OR NOT same)"
     db.run("CREATE OR REPLACE TABLE answers (pos BIGINT, fine BOOLEAN, sole BOOLEAN, expected BIGINT[])")
-    _ask(db, scope, f"SELECT pos FROM results WHERE {asks}")
+    _ask(db, scope, f"SELECT pos FROM compared WHERE {asks}")
     _older(db, scope)
     db.run(
         f"""
-        CREATE OR REPLACE TABLE judgements AS
+        CREATE OR REPLACE TABLE compared AS
         SELECT r.*, r.older OR r.forgotten OR r.untold IS NOT NULL OR coalesce(a.fine, r.same) AS fine,
             coalesce(a.sole, {strict}) AS strictly, coalesce(a.expected, [r.best]) AS expected
-        FROM results r LEFT JOIN answers a ON a.pos = r.pos
+        FROM compared r LEFT JOIN answers a ON a.pos = r.pos
         """
     )
     _wrong(db, scope)
@@ -301,7 +302,7 @@ def _single(db: AuditTables, scope: AuditScope) -> None:
         db.faults(
             *("wrong outcome", "output", "pos", "NULL", "t", "'it is unmatched for another reason than it says'"),
             f"""
-            judgements JOIN said USING (spot)
+            compared JOIN said USING (spot)
             WHERE fine AND NOT lenient AND NOT older AND untold IS NULL AND CASE reason
                 WHEN 'deleted' THEN gone IS NOT true
                 WHEN 'no_candidate' THEN gone AND since >= {scope.versions.stored_from_ms} -- or the store forgot it
@@ -313,22 +314,22 @@ def _single(db: AuditTables, scope: AuditScope) -> None:
 
 def _untold(db: AuditTables, scope: AuditScope) -> str:
     """Returns, in SQL, columns about the version of a case `c`, given `best` as `b`, and what its row said as `s`."""
-    known = scope.versions
-    if known is None:
+    versions = scope.versions
+    if versions is None:
         return "NULL::BIGINT AS since, false AS gone, NULL::VARCHAR AS untold"
-    db.make("crowded", f"SELECT meets FROM taking GROUP BY meets HAVING count(*) > {known.bound}")
+    db.make("crowded", f"SELECT meets FROM taking GROUP BY meets HAVING count(*) > {versions.bound}")
     at = f"c.t + {scope.join.after_ms}"
-    dropped = f"({at} < {known.stored_from_ms} OR c.meets IN (FROM crowded))"
+    dropped = f"({at} < {versions.stored_from_ms} OR c.meets IN (FROM crowded))"
     says_so = f"{scope.join.source.forgets} AND c.matched = 0 AND coalesce(s.reason, '{GONE}') = '{GONE}'"
     return f"""
-        b.since, b.gone, CASE WHEN b.pos IS NULL THEN NULL WHEN {at} < {known.whole_from_ms} THEN 'compacted'
-            WHEN {known.cut} AND b.since IS NULL THEN 'cut'
+        b.since, b.gone, CASE WHEN b.pos IS NULL THEN NULL WHEN {at} < {versions.whole_from_ms} THEN 'compacted'
+            WHEN {versions.cut} AND b.since IS NULL THEN 'cut'
             WHEN {says_so} AND {dropped} THEN '{GONE}' END AS untold
     """
 
 
 def _all_pairs(db: AuditTables, scope: AuditScope) -> None:
-    """Judges the results under policy `all`: the pairs of a record, as sets."""
+    """Verifies the results under policy `all`: the pairs of a record, as sets."""
     db.run(
         """
         CREATE OR REPLACE TABLE got AS
@@ -347,23 +348,25 @@ def _all_pairs(db: AuditTables, scope: AuditScope) -> None:
     )
     db.run(
         f"""
-        CREATE OR REPLACE TABLE results AS
+        CREATE OR REPLACE TABLE compared AS
         SELECT c.*, NULL::BIGINT AS best, d.pos IS NULL AS same, {_untold(db, scope)}
         FROM cases c LEFT JOIN differing d ON d.pos = c.pos
         """
     )
     db.run("CREATE OR REPLACE TABLE answers (pos BIGINT, fine BOOLEAN, sole BOOLEAN, expected BIGINT[])")
     _ask(
-        db, scope, "SELECT pos FROM results WHERE NOT older AND NOT forgotten AND (NOT same OR lenient AND number >= 0)"
+        db,
+        scope,
+        "SELECT pos FROM compared WHERE NOT older AND NOT forgotten AND (NOT same OR lenient AND number >= 0)",
     )
     _older(db, scope)
     db.run(
         """
-        CREATE OR REPLACE TABLE judgements AS
+        CREATE OR REPLACE TABLE compared AS
         SELECT r.*, r.older OR r.forgotten OR coalesce(a.fine, r.same) AS fine,
             coalesce(a.sole, NOT r.older AND NOT r.forgotten AND (NOT r.lenient OR r.number >= 0)) AS strictly,
             coalesce(a.expected, []) AS expected
-        FROM results r LEFT JOIN answers a ON a.pos = r.pos
+        FROM compared r LEFT JOIN answers a ON a.pos = r.pos
         """
     )
     _wrong(db, scope)
@@ -382,7 +385,7 @@ def _wrong(db: AuditTables, scope: AuditScope) -> None:
                 WHEN gone THEN 'it is matched, and its key was deleted'
                 WHEN len(wanted) = 0 THEN 'it is matched, and nothing pairs with it'
                 ELSE 'the join gives it another right record' END
-        FROM (SELECT *, list_filter(expected, lambda x: x IS NOT NULL) AS wanted FROM judgements
+        FROM (SELECT *, list_filter(expected, lambda x: x IS NOT NULL) AS wanted FROM compared
             WHERE NOT fine AND NOT ({_is_left_out(scope)}))
         """
     )
@@ -395,32 +398,32 @@ def _left_out(db: AuditTables, scope: AuditScope) -> None:
         INSERT INTO faults SELECT 'wrong outcome', 'output', spot, pos, rpos, NULL, t,
             'it is ' || CASE WHEN matched > 0 THEN 'matched' ELSE 'unmatched' END
                 || ', and `type: {scope.join.type}` leaves such rows out'
-        FROM judgements WHERE NOT older AND {_is_left_out(scope)}
+        FROM compared WHERE NOT older AND {_is_left_out(scope)}
         """
     )
 
 
 def _is_left_out(scope: AuditScope) -> str:
-    """Returns, in SQL, whether a judgement is about a row that the join's type leaves out."""
+    """Returns, in SQL, whether a result is about a row that the join's type leaves out."""
     outcomes = {Outcome.MATCHED: "matched > 0", Outcome.UNMATCHED: "matched = 0"}
     return f"n > 0 AND ({' OR '.join(outcomes[of] for of in scope.join.type.left_out) or 'false'})"
 
 
 def _older(db: AuditTables, scope: AuditScope) -> None:
-    """Judges rows from before a move: the join may have been different then, but the keys must be equal."""
+    """Verifies rows from before a move: the join may have been different then, but the keys must be equal."""
     key = "j.kh IS DISTINCT FROM x.kh"
     db.run(
         f"""
         INSERT INTO faults SELECT 'wrong right', 'output', r.spot, r.lpos, r.rpos, NULL, j.t,
             'its right record has another key'
-        FROM rows r JOIN judged j ON j.pos = r.lpos AND j.older AND j.dead IS NULL JOIN rights x ON x.pos = r.rpos
+        FROM rows r JOIN verified j ON j.pos = r.lpos AND j.older AND j.dead IS NULL JOIN rights x ON x.pos = r.rpos
         WHERE {key}
         """
     )
 
 
 def _ask(db: AuditTables, scope: AuditScope, which: str) -> None:
-    """Judges each of these left records by itself, with all of its candidates."""
+    """Verifies each of these left records by itself, with all of its candidates."""
     db.run(f"CREATE OR REPLACE TABLE asked AS {which}")
     if not db.one("SELECT count(*) FROM asked"):
         return
@@ -450,13 +453,13 @@ def _answer(
     got   the right records of its rows; None: it has no row
     """
     _, time_ms, number, expiry_ms, late, waited, *_ = lines[0]
-    known = number != BEFORE
-    left = LeftCase(time_ms, number if known else None, expiry_ms, bool(late), bool(waited))
+    is_planned = number != BEFORE
+    left = LeftCase(time_ms, number if is_planned else None, expiry_ms, bool(late), bool(waited))
     candidates = [
         RightCandidate(rt, rpos, rnumber, sure)
         for *_, rpos, rt, rnumber, sure, _ in lines
         # Candidates that may have been late and whose batch is known were read by later batches.
-        if rpos is not None and (known or sure or rnumber == BEFORE)
+        if rpos is not None and (is_planned or sure or rnumber == BEFORE)
     ]
     deletes = {rpos for *_, rpos, _, _, _, deleted in lines if deleted}
     results = set() if scope.all_pairs else {one - deletes for one in possible(scope.join.policy, left, candidates)}
@@ -467,5 +470,5 @@ def _answer(
         fine = allowed(scope.join.policy, left, candidates, got or NONE)
     else:
         fine = (got or NONE) in results
-    sole = known or len(results) == 1
+    sole = is_planned or len(results) == 1
     return pos, fine, sole, sorted(expected(scope.join.policy, left, candidates) - deletes)

@@ -8,11 +8,11 @@ import polars as pl
 import pytest
 from hypothesis import given
 
-from deploy.inspection.audit.judging.choice import RightCandidate, chosen
-from deploy.inspection.audit.judging.database import AuditTables
-from deploy.inspection.audit.judging.joined import join_again
-from deploy.inspection.audit.judging.scope import AuditScope
 from deploy.inspection.audit.records import position_of
+from deploy.inspection.audit.verify.choice import RightCandidate, chosen
+from deploy.inspection.audit.verify.database import AuditTables
+from deploy.inspection.audit.verify.joined import join_again
+from deploy.inspection.audit.verify.scope import AuditScope
 from joins.errors import SpecError
 from joins.spec import Policy, Right
 from joins.testing import oracle
@@ -55,7 +55,7 @@ def by_sql(policy, lefts, rights):
         db, found = AuditTables(con), defaultdict(set)
         for table, records in (("lefts", lefts), ("rights", rights), ("doubtful", [])):
             db.integers(table, "pos t meets", [(position_of(p, at), t, ord(key)) for p, at, t, key in records])
-        db.make("judged", "SELECT *, meets AS kh, NULL AS dead FROM lefts")
+        db.make("verified", "SELECT *, meets AS kh, NULL AS dead FROM lefts")
         db.make("taking", "SELECT *, true AS sure FROM rights")
         join_again(db, scope)
         for left, right in db.all("SELECT * FROM " + ("pairs" if policy is Policy.ALL else "best WHERE best NOTNULL")):

@@ -10,9 +10,9 @@ import pyarrow as pa
 
 from deploy.inspection.audit.digests import Digests, of_text
 from deploy.inspection.audit.findings import ALTERED, WRONG_OUTCOME
-from deploy.inspection.audit.judging.database import AuditTables
-from deploy.inspection.audit.judging.scope import AuditScope
 from deploy.inspection.audit.texts import BETWEEN, NO_RIGHT, REASONS, tails, tails_alone
+from deploy.inspection.audit.verify.database import AuditTables
+from deploy.inspection.audit.verify.scope import AuditScope
 
 
 def compare_contents(db: AuditTables, scope: AuditScope) -> int:
@@ -26,7 +26,7 @@ def compare_contents(db: AuditTables, scope: AuditScope) -> int:
         SELECT r.spot, r.lpos, r.rpos, r.h, r.len, r.kh, r.ts, r.late,
             j.h AS jh, j.len AS jlen, j.kh AS jkh, j.t, j.late AS jlate, j.number, j.stalled, j.older,
             x.h AS xh, x.len AS xlen, x.pos IS NOT NULL AND x.kept AND x.dead IS NULL AS xthere
-        FROM rows r JOIN judged j ON j.pos = r.lpos AND j.dead IS NULL LEFT JOIN rights x ON x.pos = r.rpos
+        FROM rows r JOIN verified j ON j.pos = r.lpos AND j.dead IS NULL LEFT JOIN rights x ON x.pos = r.rpos
     """
     ends = tails()
     between = of_text(BETWEEN)
@@ -38,7 +38,7 @@ def compare_right_alone(db: AuditTables) -> None:
     query = """
         SELECT c.spot, NULL::BIGINT AS lpos, c.pos AS rpos, r.t, c.h, c.len, c.kh, c.ts,
             r.kh AS jkh, x.h AS xh, x.len AS xlen
-        FROM copies c JOIN judged_right r ON r.pos = c.pos JOIN rights x ON x.pos = c.pos
+        FROM copies c JOIN verified_right r ON r.pos = c.pos JOIN rights x ON x.pos = c.pos
         WHERE c.role = 'unjoined' AND NOT c.is_left AND r.dead IS NULL AND x.dead IS NULL AND x.kept
     """
     ends = tails_alone()
@@ -73,11 +73,11 @@ def _content(
 
     null_key = of["jkh"].is_null().to_numpy(zero_copy_only=False)
     matched = of["rpos"].is_valid().to_numpy(zero_copy_only=False)
-    known = numbers("number") >= 0
+    has_number = numbers("number") >= 0
     count = batch.num_rows
     why: list[tuple[Any, str, str]] = []  # mask, kind, text
     unread = 0
-    lied = known & (numbers("jlate", bool) != numbers("late", bool))
+    lied = has_number & (numbers("jlate", bool) != numbers("late", bool))
     why.append((lied, ALTERED, "its header `teacup.late` says otherwise than its batch"))
     if scope.envelopes:
         keys = (numbers("kh", np.uint64) != numbers("jkh", np.uint64)) | (
@@ -106,9 +106,9 @@ def _content(
         number = {reason: at for at, reason in enumerate(REASONS)}
         stalled = numbers("t") >= numbers("stalled")
         fits = np.where(null_key, said == number["null_key"], False)
-        early = stalled | (~known & (scope.join.max_wait_ms is not None)) | numbers("older", bool)
+        early = stalled | (~has_number & (scope.join.max_wait_ms is not None)) | numbers("older", bool)
         fits |= ~null_key & (said == number["right_stalled"]) & early
-        fits |= ~null_key & (said == number["no_candidate"]) & ~(known & stalled)
+        fits |= ~null_key & (said == number["no_candidate"]) & ~(has_number & stalled)
         if scope.join.source.forgets:
             forgotten = said == number["no_longer_stored"]
             fits |= forgotten

@@ -1,8 +1,8 @@
-"""What a run of `teacup unjoined` knows before it plans a slice: its state, and a look at the join and the topics.
+"""What a run of `teacup unjoined` knows before it plans a slice: its state, and a snapshot of the join and the topics.
 
-look    the join's newest committed batch, then the ends of the output, then those of right; in this order, see
-        `joins.lookup.unjoined.expired`. Then it waits until the output is readable up to there: an open
-        transaction, perhaps of a process that is gone, may precede rows of committed batches
+The snapshot has the join's newest committed batch, then the ends of the output, then those of right; in this order,
+see `joins.lookup.unjoined.expired`. Then it waits until the output is readable up to there: an open transaction,
+perhaps of a process that is gone, may precede rows of committed batches.
 """
 
 from __future__ import annotations
@@ -46,8 +46,8 @@ class Logs:
         self.output.close()
 
 
-def look(job: JoinJob, logs: Logs) -> Seen:
-    """Looks at everything in the required order. Raises `KafkaUnavailable` if the output is unreadable."""
+def snapshot(job: JoinJob, logs: Logs) -> Seen:
+    """Returns what there is, asked for in the required order. Raises `KafkaUnavailable` if the output is unreadable."""
     batch_plan = state_left_behind(job, committed_plan(job))
     now_ms = wall_ms()
     topics = {"right": logs.right.topic_id(), "output": logs.output.topic_id()}

@@ -78,13 +78,13 @@ def expected(policy: Policy, left: LeftCase, candidates: Sequence[RightCandidate
 
 def possible(policy: Policy, left: LeftCase, candidates: Sequence[RightCandidate]) -> set[Chosen]:
     """Returns every result that may be right under a policy that chooses one record."""
-    found: set[Chosen] = set()
+    choices: set[Chosen] = set()
     ranks = {one.position: policy.rank(left.time_ms, one.time_ms, one.position) for one in candidates}
     for sure, every in _known(left, candidates):
         best = min(sure, key=ranks.__getitem__, default=None)
-        found.add(NONE if best is None else frozenset({best}))
-        found |= {frozenset({at}) for at in every - sure if best is None or ranks[at] < ranks[best]}
-    return found
+        choices.add(NONE if best is None else frozenset({best}))
+        choices |= {frozenset({at}) for at in every - sure if best is None or ranks[at] < ranks[best]}
+    return choices
 
 
 def _known(left: LeftCase, candidates: Sequence[RightCandidate]) -> Iterator[tuple[Chosen, Chosen]]:

@@ -1,26 +1,26 @@
-"""Which records are judged, and which right records surely took part: the tables that the verdicts start from. Pure.
+"""Which records are verified, and which right records surely took part: the tables that the verdicts start from. Pure.
 
-judged     left records of the time range that the run has written, including dead letters
-judged_right   right records of the time range that the run has read
+verified     left records of the time range that the run has written, including dead letters
+verified_right   right records of the time range that the run has read
 taking     right records that take part; the `sure` ones were there for each left record that waited
 doubtful   the others: late, or perhaps late
 """
 
 from __future__ import annotations
 
-from deploy.inspection.audit.judging.database import FAULTS, AuditTables
-from deploy.inspection.audit.judging.scope import OFFSET, AuditScope
 from deploy.inspection.audit.plan_history import BEFORE, UNREAD
 from deploy.inspection.audit.records import SHIFT
+from deploy.inspection.audit.verify.database import FAULTS, AuditTables
+from deploy.inspection.audit.verify.scope import OFFSET, AuditScope
 
 
-def judge_what(db: AuditTables, scope: AuditScope) -> None:
+def find_verified(db: AuditTables, scope: AuditScope) -> None:
     """Makes the tables."""
     db.run(FAULTS)
     _spans(db, scope)
     _dead_then(db)
-    _judged(db, scope)
-    _judged_right(db, scope)
+    _verified(db, scope)
+    _verified_right(db, scope)
     _rights(db, scope)
 
 
@@ -70,12 +70,12 @@ def _of_range(db: AuditTables, scope: AuditScope, records: str) -> str:
     return f"({in_range} OR (r.t IS NULL AND r.pos BETWEEN i.a AND i.z))"
 
 
-def _judged(db: AuditTables, scope: AuditScope) -> None:
+def _verified(db: AuditTables, scope: AuditScope) -> None:
     of_range = _of_range(db, scope, "lefts")
     db.run("CREATE OR REPLACE TABLE earlier AS SELECT DISTINCT lpos FROM rows WHERE before")
     db.run(
         f"""
-        CREATE OR REPLACE TABLE judged AS
+        CREATE OR REPLACE TABLE verified AS
         SELECT r.pos, r.t, r.kh, {scope.meets("r")} AS meets,
             CASE WHEN e.lpos IS NULL THEN r.number ELSE {BEFORE} END AS number, r.late AND e.lpos IS NULL AS late,
             r.expiry, r.stalled, r.h, r.len, coalesce(r.dead, d.reason) AS dead, r.vh, r.okh,
@@ -90,11 +90,11 @@ def _judged(db: AuditTables, scope: AuditScope) -> None:
     )
 
 
-def _judged_right(db: AuditTables, scope: AuditScope) -> None:
+def _verified_right(db: AuditTables, scope: AuditScope) -> None:
     of_range = _of_range(db, scope, "rights")
     db.run(
         f"""
-        CREATE OR REPLACE TABLE judged_right AS
+        CREATE OR REPLACE TABLE verified_right AS
         SELECT r.pos, r.t, r.kh, r.number, r.late, coalesce(r.dead, d.reason) AS dead, r.vh, r.okh,
             s.expiry_ms, (r.pos & {OFFSET}) < s.begins AS unread, r.doubt,
             (r.pos & {OFFSET}) >= s.again AND (r.pos & {OFFSET}) < s.until AS twice

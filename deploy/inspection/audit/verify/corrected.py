@@ -1,6 +1,6 @@
 """What a run's rows would be if every record had been there in time: the corrections of its output, in SQL. Pure.
 
-    truth     the rows by brute force over all records, late ones included, of the judged left records
+    truth     the rows by brute force over all records, late ones included, of the verified left records
     was       their rows in the output
     stands    the newest correction of each row, from earlier runs; it replaces what was there
     now       the rows with the corrections that stand
@@ -15,9 +15,9 @@ are no longer known.
 
 from __future__ import annotations
 
-from deploy.inspection.audit.judging.database import AuditTables
-from deploy.inspection.audit.judging.joined import join_again
-from deploy.inspection.audit.judging.scope import AuditScope
+from deploy.inspection.audit.verify.database import AuditTables
+from deploy.inspection.audit.verify.joined import join_again
+from deploy.inspection.audit.verify.scope import AuditScope
 from joins.outcome import Outcome
 from joins.spec import JoinType
 from teacup.kafka.headers import (
@@ -59,20 +59,20 @@ def correct(db: AuditTables, scope: AuditScope) -> None:
 
 
 def _truth(db: AuditTables, scope: AuditScope) -> None:
-    known = scope.versions
-    unknown = "false"
-    if known is not None:
-        unknown = f"j.t + {scope.join.after_ms} < {known.whole_from_ms} OR {known.cut} AND b.since IS NULL"
+    versions = scope.versions
+    unknown, gone = "false", "false" if versions is None else "coalesce(b.gone, false)"
+    if versions is not None:
+        unknown = f"j.t + {scope.join.after_ms} < {versions.whole_from_ms} OR {versions.cut} AND b.since IS NULL"
     db.make(
         "truth",
         f"""
-        SELECT j.pos, coalesce(b.best, {NO_RIGHT}) AS rpos, {"coalesce(b.gone, false)" if known else "false"} AS deleted
-        FROM judged j LEFT JOIN {"(SELECT pos, rpos AS best FROM pairs)" if scope.all_pairs else "best"} b
+        SELECT j.pos, coalesce(b.best, {NO_RIGHT}) AS rpos, {gone} AS deleted
+        FROM verified j LEFT JOIN {"(SELECT pos, rpos AS best FROM pairs)" if scope.all_pairs else "best"} b
             ON b.pos = j.pos
         WHERE j.dead IS NULL AND NOT j.older AND j.pos NOT IN (FROM refused) AND NOT coalesce({unknown}, false)
         """,
     )
-    db.make("subjects", "SELECT DISTINCT t.pos, j.kh IS NULL AS null_key FROM truth t JOIN judged j USING (pos)")
+    db.make("subjects", "SELECT DISTINCT t.pos, j.kh IS NULL AS null_key FROM truth t JOIN verified j USING (pos)")
     for outcome in scope.join.type.left_out:
         db.run(f"DELETE FROM truth WHERE rpos {'=' if outcome is Outcome.UNMATCHED else '<>'} {NO_RIGHT}")
 
@@ -135,7 +135,7 @@ def _differing(db: AuditTables, scope: AuditScope) -> None:
             c.deleted, coalesce(o.late, j.late) AS late
         FROM (SELECT pos, rpos, false AS withdrawn, NULL::BIGINT AS spot, false AS corrected, deleted FROM {rows}
             UNION ALL SELECT pos, rpos, true, spot, corrected, false FROM {withdrawn}) c
-            JOIN judged j ON j.pos = c.pos LEFT JOIN judgements g ON g.pos = c.pos
+            JOIN verified j ON j.pos = c.pos LEFT JOIN compared g ON g.pos = c.pos
             LEFT JOIN (SELECT pos, min(reason) AS reason, bool_or(late) AS late FROM was GROUP BY 1) o ON o.pos = c.pos
             LEFT JOIN (SELECT pos, arg_min(rpos, spot) AS rpos FROM was GROUP BY pos{each}) w ON {old}
         """,
