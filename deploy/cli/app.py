@@ -17,7 +17,7 @@ from deploy.cli.runs import move_of, run_file, run_files, run_job, stop_of, unjo
 from deploy.cli.services import delay_app, dev_app, storage_app
 from deploy.cli.status import status
 from deploy.jobfile.kinds import KINDS
-from teacup.base.errors import OF_AUDIT, OF_EXPLAIN, OF_JOBS, OF_STATUS, ExitCode, listed
+from teacup.base.errors import OF_AUDIT, OF_EXPLAIN, OF_JOBS, OF_STATUS, listed
 
 app = typer.Typer(
     cls=Commands,
@@ -159,8 +159,6 @@ def check(
             typer.echo(f"warning: {service.warning}")
         return
     job = loaded(job_file, assignments or ())
-    if job is None:
-        raise typer.Exit(ExitCode.BAD_JOB_FILE)
     raise typer.Exit(check_jobs({job_file: job}, connect=connect, preview=preview))
 
 
@@ -214,10 +212,7 @@ def rewind(
     from deploy.cli.rewinds import RewindRequest, rewind_of
 
     asked = RewindRequest(to=to, written=written, into=into, until=until, undo=undo, dry_run=dry_run)
-    asked.check()
-    given = assignments or ()
-    job = loaded(job_file, given)
-    raise typer.Exit(rewind_of(job, job_file, asked, given, run=lambda job: run_job(job, stop_of(context))))
+    raise typer.Exit(rewind_of(job_file, asked, assignments or (), run=lambda job: run_job(job, stop_of(context))))
 
 
 @app.command(epilog=_CODES, rich_help_panel="Jobs")
@@ -265,7 +260,7 @@ def explain(
     assignments: Assignments = None,
 ) -> None:
     """Explain why a record was matched or not, and where its row is. Only reads; the job may be running."""
-    from deploy.inspection.explain.command import Question, explain_of
+    from deploy.cli.explains import Question, explain_of
 
     log_to_stderr(logging.ERROR)  # the answer itself says what cannot be known
     question = Question(key=key, left=left, right=right, count=count, until=until, most=most)

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,13 +15,13 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from deploy.cli.commands import Assignments, JobFile, loaded, log_job, time_of
-from deploy.errors import DeployError, code_of_inspection
+from deploy.cli.commands import Assignments, JobFile, loaded_join, log_job, reported, time_of
+from deploy.errors import code_of_inspection
 from teacup.base.errors import ExitCode
 
 if TYPE_CHECKING:
     from deploy.inspection.audit.findings import Findings
-    from deploy.jobfile.job import CommonJob, JoinJob
+    from deploy.jobfile.job import JoinJob
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,20 +75,12 @@ class AuditRequest:
         return share
 
 
-def audit_of(job: CommonJob | None, job_file: Path, asked: AuditRequest) -> ExitCode:
-    """Audits a join; errors are reported on standard error, and determine the exit code."""
+def audit_of(job_file: Path, assignments: Sequence[str], asked: AuditRequest) -> ExitCode:
+    """Audits a join; errors are reported on standard error, and determine the exit code (or `typer.Exit`)."""
     times, percent = asked.times(), asked.percent()
     asked.check_folders()
-    if job is None:
-        return ExitCode.BAD_JOB_FILE
+    job = loaded_join(job_file, assignments, "only a join can be audited")
     log_job(as_json=job.json_log, progress=False, runs=False)
-    from deploy.jobfile.job import JoinJob
-    from joins.errors import JoinError
-    from teacup.kafka.errors import KafkaIOError
-
-    if not isinstance(job, JoinJob):
-        typer.echo(f"{job_file}: kind: only a join can be audited", err=True)
-        return ExitCode.BAD_JOB_FILE
     asked.check_corrections(job)
     from duckdb import Error as DatabaseError
 
@@ -98,21 +90,19 @@ def audit_of(job: CommonJob | None, job_file: Path, asked: AuditRequest) -> Exit
     from teacup.kafka.log.admin import BROKERS_WITHIN_S, wait_for_brokers
 
     try:
-        wait_for_brokers(job.spec.kafka, give_up_after_s=BROKERS_WITHIN_S)
-        with explained(lambda: to_audit(job, asked.corrections)), _progress() as tell:
-            findings = audit(
-                *(job, *times),
-                percent=percent,
-                folder=asked.folder,
-                most=asked.most,
-                corrections=asked.corrections,
-                tell=tell,
-            )
+        with reported(code_of_inspection):
+            wait_for_brokers(job.spec.kafka, give_up_after_s=BROKERS_WITHIN_S)
+            with explained(lambda: to_audit(job, asked.corrections)), _progress() as tell:
+                findings = audit(
+                    *(job, *times),
+                    percent=percent,
+                    folder=asked.folder,
+                    most=asked.most,
+                    corrections=asked.corrections,
+                    tell=tell,
+                )
         if asked.report is not None:
             _report(asked.report, findings)
-    except (DeployError, JoinError, KafkaIOError) as error:
-        typer.echo(str(error), err=True)
-        return code_of_inspection(error)
     except DatabaseError as error:
         typer.echo(f"the audit's tables: {error}. Name a folder with more room (--folder)", err=True)
         return ExitCode.FAILED
@@ -189,4 +179,4 @@ def audit(
     asked = AuditRequest(
         begin, end, sample, as_json=as_json, report=report, folder=folder, most=most, corrections=corrections
     )
-    raise typer.Exit(audit_of(loaded(job_file, assignments or ()), job_file, asked))
+    raise typer.Exit(audit_of(job_file, assignments or (), asked))

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from deploy.cli.commands import log_to_stderr
-from teacup.base.errors import ExitCode
+from deploy.cli.commands import log_to_stderr, reported
+from teacup.base.errors import CommandError, ExitCode
 
 if TYPE_CHECKING:
     from deploy.check.analysis import Analyser
@@ -23,26 +23,18 @@ _COLOURS = {"ok": "green", "warning": "yellow", "error": "red"}
 
 def service_of(file: Path) -> ServiceFile | None:
     from deploy.jobfile.service_files import check_service
-    from teacup.base.errors import SettingsInvalid
 
-    try:
+    with reported():
         return check_service(file)
-    except SettingsInvalid as error:
-        typer.echo(str(error), err=True)
-        raise typer.Exit(error.exit_code) from error
 
 
 def check_several(places: Sequence[Path], assignments: Sequence[str], *, connect: bool, preview: bool) -> ExitCode:
     """Checks the jobs of files and folders as `run` takes them; returns the code of the first error."""
     from deploy.jobfile.load import load_files
     from deploy.jobfile.shared_process import jobs_of
-    from teacup.base.errors import SettingsInvalid
 
-    try:
+    with reported():
         jobs = jobs_of(load_files(places, assignments, strict=True))
-    except SettingsInvalid as error:
-        typer.echo(str(error), err=True)
-        return error.exit_code
     return check_jobs(jobs, connect=connect, preview=preview)
 
 
@@ -112,9 +104,6 @@ def _preview(job: CommonJob, analyser: Analyser) -> ExitCode:
     """Prints the results of the first left records, unless an error would stop the job."""
     from deploy.check.preview import joined, shown
     from deploy.jobfile.job import JoinJob
-    from joins.errors import JoinError
-    from teacup.kafka.errors import KafkaIOError
-    from teacup.spark.errors import SparkError
 
     if not isinstance(job, JoinJob):
         typer.echo("--preview is for joins only", err=True)
@@ -122,7 +111,7 @@ def _preview(job: CommonJob, analyser: Analyser) -> ExitCode:
     try:
         for line in shown(job, joined(job), analyser.selected):
             typer.echo(line)
-    except (JoinError, KafkaIOError, SparkError) as error:
+    except CommandError as error:
         typer.echo(f"preview: {error}", err=True)
         return error.exit_code
     return ExitCode.DONE

@@ -1,4 +1,4 @@
-"""What commands share: `--set`, one line for a missing extra, and logging to standard error."""
+"""What commands share: `--set`, one line for an error or a missing extra, and logging to standard error."""
 
 from __future__ import annotations
 
@@ -9,21 +9,23 @@ import shlex
 import shutil
 import sys
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from importlib.metadata import PackageNotFoundError, requires
+from operator import attrgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, TextIO
 
 import typer
 from typer.core import TyperGroup
 
-from teacup.base.errors import ExitCode
+from teacup.base.errors import CommandError, ExitCode, Invalid
 from teacup.base.logs import LIBRDKAFKA, Sparse, formatter, mention
 from teacup.base.times import millis_of
 from teacup.base.version import DISTRIBUTION
 
 if TYPE_CHECKING:
-    from deploy.jobfile.job import CommonJob
+    from deploy.jobfile.job import CommonJob, JoinJob
 
 Assignments = Annotated[
     list[str] | None,
@@ -92,16 +94,33 @@ def extra_of(module: str) -> str | None:
     return None
 
 
-def loaded(job_file: Path, assignments: Sequence[str] = ()) -> CommonJob | None:
-    """Loads a job file; prints what is wrong with it, and returns None."""
-    from deploy.jobfile.load import load_job
-    from teacup.base.errors import SettingsInvalid
-
+@contextmanager
+def reported(code_of: Callable[[CommandError], ExitCode] = attrgetter("exit_code")) -> Iterator[None]:
+    """Prints an error that has an exit code, and ends the command with that code (`typer.Exit`)."""
     try:
-        return load_job(job_file, assignments=assignments)
-    except SettingsInvalid as error:
+        yield
+    except CommandError as error:
         typer.echo(str(error), err=True)
-        return None
+        raise typer.Exit(code_of(error)) from error
+
+
+def loaded(job_file: Path, assignments: Sequence[str] = ()) -> CommonJob:
+    """Loads a job file; if it is not valid, what is wrong with it ends the command."""
+    from deploy.jobfile.load import load_job
+
+    with reported():
+        return load_job(job_file, assignments=assignments)
+
+
+def loaded_join(job_file: Path, assignments: Sequence[str], otherwise: str) -> JoinJob:
+    """Loads the job file of a join; `otherwise` is printed about the kind of another job, which ends the command."""
+    from deploy.jobfile.job import JoinJob
+
+    job = loaded(job_file, assignments)
+    with reported():
+        if not isinstance(job, JoinJob):
+            raise Invalid(f"{job_file}: kind: {otherwise}")
+        return job
 
 
 def log_to_stderr(level: int) -> None:

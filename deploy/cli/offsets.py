@@ -13,14 +13,13 @@ from pydantic import RootModel
 from rich.console import Console
 from rich.table import Table
 
-from datadelay.errors import ConfigInvalid, DelayError, PositionsRefused
-from deploy.cli.commands import log_to_stderr
+from datadelay.errors import ConfigInvalid, PositionsRefused
+from deploy.cli.commands import log_to_stderr, reported
 from teacup.base.config.document import Document
 from teacup.base.config.keys import Properties
-from teacup.base.errors import ExitCode, SettingsInvalid
+from teacup.base.errors import ExitCode
 from teacup.base.now import wall_ms
 from teacup.base.times import DISORDER_MS, iso, millis_of
-from teacup.kafka.errors import KafkaIOError
 
 if TYPE_CHECKING:
     from datadelay.offsets import OffsetAt, PositionPlan
@@ -69,12 +68,10 @@ def at_command(
     from deploy.check.uses import to_set_offsets
 
     log_to_stderr(logging.WARNING)
-    try:
+    with reported():
         search = Search(_kafka(bootstrap_servers, kafka_config), payload_time, disorder_ms)
         with explained(lambda: to_set_offsets(topic, search.kafka)):
             at_time = search.offsets_at(topic, time_text)
-    except (DelayError, SettingsInvalid, KafkaIOError) as error:
-        raise _failed(error) from error
     Console(width=120).print(_offsets_table(topic, at_time))
     if not all(offset.verified for offset in at_time):
         raise typer.Exit(ExitCode.UNKNOWN)
@@ -122,12 +119,10 @@ def set_command(
     log_to_stderr(logging.WARNING)
     goal = Goal(topic, time_text, undo_path, past_end)
     consumer = PositionsOwner(group, zookeeper, root, consumer_id, topic_folders)
-    try:
+    with reported():
         search = Search(_kafka(bootstrap_servers, kafka_config), payload_time, disorder_ms)
         with explained(lambda: to_set_offsets(goal.named(), search.kafka, group)):
             saved = _set(consumer, goal, search, save_undo, apply=apply)
-    except (DelayError, SettingsInvalid, KafkaIOError) as error:
-        raise _failed(error) from error
     if saved is not None:
         typer.echo(f"written; `teacup offsets set --undo {saved} ...` puts the old offsets back")
 
@@ -317,8 +312,3 @@ def _plan_table(plan: PositionPlan) -> Table:
         old, moves = ("-", "-") if change.old is None else (str(change.old), f"{change.new - change.old:+d}")
         table.add_row(str(change.partition), old, str(change.new), moves)
     return table
-
-
-def _failed(error: DelayError | SettingsInvalid | KafkaIOError) -> typer.Exit:
-    typer.echo(f"{error}", err=True)
-    return typer.Exit(error.exit_code)

@@ -9,8 +9,7 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from deploy.cli.commands import again, log_job, offsets_text, time_of
-from deploy.errors import DeployError
+from deploy.cli.commands import again, loaded_join, log_job, offsets_text, reported, time_of
 from teacup.base.errors import ExitCode
 
 if TYPE_CHECKING:
@@ -18,6 +17,10 @@ if TYPE_CHECKING:
     from deploy.jobs.rewind.rewind import Rewinding
 
 KEEP, AGAIN = "keep", "again"
+OTHER_KIND = (
+    "only a join can be rewound. Give a feeder, or a job of `kind: dedup`, a new checkpoint and a `start`: what a "
+    "feeder stores again changes nothing"
+)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -70,42 +73,26 @@ def _millis(option: str, text: str) -> int:
 
 
 def rewind_of(
-    job: CommonJob | None,
     job_file: Path,
     asked: RewindRequest,
     assignments: Sequence[str] = (),
     *,
     run: Callable[[CommonJob], ExitCode],
 ) -> ExitCode:
-    """Rewinds; errors are reported on standard error, and determine the exit code.
+    """Rewinds; errors are reported on standard error, and determine the exit code (`typer.Exit`).
 
     run   runs the backfill's job
     """
     asked.check()
-    if job is None:
-        return ExitCode.BAD_JOB_FILE
+    job = loaded_join(job_file, assignments, OTHER_KIND)
     log_job(as_json=job.json_log, job=job.job_name, runs=asked.into is not None)
     from deploy.check.access import explained
     from deploy.check.uses import to_backfill, to_rewind
-    from deploy.jobfile.job import JoinJob
-    from joins.errors import JoinError
-    from teacup.kafka.errors import KafkaIOError
 
-    if not isinstance(job, JoinJob):
-        typer.echo(
-            f"{job_file}: kind: only a join can be rewound. Give a feeder, or a job of `kind: dedup`, a new checkpoint "
-            "and a `start`: what a feeder stores again changes nothing",
-            err=True,
-        )
-        return ExitCode.BAD_JOB_FILE
-    try:
-        with explained(lambda: to_backfill(job) if asked.into is not None else to_rewind(job)):
-            if asked.into is not None:
-                return _backfill(job, asked, asked.into, run)
-            lines = [*_in_place(job, asked)]
-    except (DeployError, JoinError, KafkaIOError) as error:
-        typer.echo(str(error), err=True)
-        return error.exit_code
+    with reported(), explained(lambda: to_backfill(job) if asked.into is not None else to_rewind(job)):
+        if asked.into is not None:
+            return _backfill(job, asked, asked.into, run)
+        lines = [*_in_place(job, asked)]
     for line in lines:
         typer.echo(line)
     if asked.dry_run:

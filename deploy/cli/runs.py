@@ -10,11 +10,9 @@ from typing import TYPE_CHECKING
 
 import typer
 
-from deploy.cli.commands import again, loaded, log_job, offsets_text
-from deploy.errors import DeployError, StandbyRefused
+from deploy.cli.commands import again, loaded, loaded_join, log_job, offsets_text, reported
 from deploy.jobs.stopping import Stop, StopRequest, say
-from teacup.base.errors import ExitCode, SettingsInvalid
-from teacup.spark.errors import SparkError
+from teacup.base.errors import ExitCode, Invalid
 
 if TYPE_CHECKING:
     from deploy.jobfile.job import CommonJob
@@ -39,15 +37,13 @@ def run_file(
     standby: bool = False,
     assignments: Sequence[str] = (),
 ) -> ExitCode:
-    """Runs the job in a file; errors are reported on standard error and determine the exit code.
+    """Runs the job in a file; errors are reported on standard error and determine the exit code (or `typer.Exit`).
 
     take_over, accept_sample   as for `teacup run`
     standby      run once no other process does
     assignments  `key=value`, which override the file
     """
     job = loaded(job_file, assignments)
-    if job is None:
-        return ExitCode.BAD_JOB_FILE
     log_job(as_json=job.json_log, job=job.job_name)
     return run_job(job, stop, take_over=take_over, accept_sample=accept_sample, standby=standby)
 
@@ -77,11 +73,8 @@ def run_job(
             return run(kind, listener, stop)
         from deploy.jobs.standby import StandbyTurn
 
-        try:
+        with reported():
             return run(kind, listener, stop, turn=StandbyTurn(kind, listener, stop))
-        except StandbyRefused as error:
-            typer.echo(str(error), err=True)
-            return error.exit_code
 
 
 def run_files(
@@ -97,11 +90,8 @@ def run_files(
     from deploy.jobfile.load import load_files
     from deploy.jobfile.shared_process import Running, jobs_of
 
-    try:
+    with reported():
         files = load_files(places, assignments, strict=strict)
-    except SettingsInvalid as error:
-        typer.echo(str(error), err=True)
-        return error.exit_code
     jobs = [*jobs_of(files).values()]
     log_job(as_json=jobs[0].json_log)
     stop.speak()
@@ -140,27 +130,23 @@ def run_files(
 
 def unjoined_of(job_file: Path, stop: Stop, start: str | None, assignments: Sequence[str] = ()) -> ExitCode:
     """Reports the unjoined right records of a lookup join; the rest as in `run_file`."""
-    job = loaded(job_file, assignments)
-    if job is None:
-        return ExitCode.BAD_JOB_FILE
+    otherwise = "give the job file of a lookup-join; a window-join reports them itself"
+    job = loaded_join(job_file, assignments, otherwise)
     log_job(as_json=job.json_log, job=job.job_name, progress=sys.stderr.isatty())  # cron mails all output
     stop.speak()
-    from deploy.jobfile.job import JoinJob
     from deploy.jobfile.values import start_at
 
-    if not isinstance(job, JoinJob) or not job.spec.right.source.is_stored:
-        typer.echo(f"{job_file}: kind: give the job file of a lookup-join; a window-join reports them itself", err=True)
-        return ExitCode.BAD_JOB_FILE
-    if job.output.unjoined is None:
-        typer.echo(
-            f"{job_file}: topics.unjoined: is missing; name a topic for these records, and restart the join", err=True
-        )
-        return ExitCode.BAD_JOB_FILE
-    try:
-        begin = None if start is None else start_at(start)
-    except ValueError as error:
-        typer.echo(f"--start: {start!r} is not allowed: {error}", err=True)
-        return ExitCode.BAD_JOB_FILE
+    with reported():
+        if not job.spec.right.source.is_stored:
+            raise Invalid(f"{job_file}: kind: {otherwise}")
+        if job.output.unjoined is None:
+            raise Invalid(
+                f"{job_file}: topics.unjoined: is missing; name a topic for these records, and restart the join"
+            )
+        try:
+            begin = None if start is None else start_at(start)
+        except ValueError as error:
+            raise Invalid(f"--start: {start!r} is not allowed: {error}") from error
     from deploy.jobs.unjoined.run import run_unjoined
     from deploy.watch.lines import Lines
 
@@ -171,27 +157,14 @@ def unjoined_of(job_file: Path, stop: Stop, start: str | None, assignments: Sequ
 
 def move_of(job_file: Path, other: str, assignments: Sequence[str] = ()) -> ExitCode:
     """Lets the job's checkpoint continue after the other one; errors as in `run_file`."""
-    job = loaded(job_file, assignments)
-    if job is None:
-        return ExitCode.BAD_JOB_FILE
+    job = loaded_join(job_file, assignments, "only a join can be moved to a new checkpoint")
     log_job(as_json=job.json_log, job=job.job_name, runs=False)
-    from deploy.jobfile.job import JoinJob
-    from joins.errors import JoinError
-    from teacup.kafka.errors import KafkaIOError
-
-    if not isinstance(job, JoinJob):
-        typer.echo(f"{job_file}: kind: only a join can be moved to a new checkpoint", err=True)
-        return ExitCode.BAD_JOB_FILE
     from deploy.check.access import explained
     from deploy.check.uses import to_move
     from deploy.jobs.move import move
 
-    try:
-        with explained(lambda: to_move(job)):
-            moved = move(job, other)
-    except (DeployError, SparkError, JoinError, KafkaIOError) as error:
-        typer.echo(str(error), err=True)
-        return error.exit_code
+    with reported(), explained(lambda: to_move(job)):
+        moved = move(job, other)
     typer.echo(
         f"{job.checkpoint} goes on after batch {moved.number} of {other}, with left at {offsets_text(moved.left)}"
     )

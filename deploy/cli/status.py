@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from deploy.cli.commands import Assignments, log_to_stderr
+from deploy.cli.commands import Assignments, log_to_stderr, reported
 from teacup.base.errors import ExitCode, SettingsInvalid
 from teacup.base.times import duration_ms
 
@@ -70,11 +70,8 @@ def status_of(
     from deploy.inspection.status.table import exit_code
 
     show = _json if as_json else _table
-    try:
+    with reported():
         rows = inspect_all(places, assignments)
-    except SettingsInvalid as error:
-        typer.echo(str(error), err=True)
-        return error.exit_code
     show(rows, limit_ms, watch)
     try:
         while watch:

@@ -8,7 +8,7 @@ from pathlib import Path
 import yaml
 
 from deploy.cli.rewinds import RewindRequest, rewind_of
-from deploy.jobfile.load import load_job
+from tests.support.exitcodes import code_of
 from tests.support.movedjob import START_MS
 
 
@@ -23,4 +23,4 @@ def rewind(folder, content, run=None, *, undo=False, dry_run=False, **asked):
     file.write_text(yaml.safe_dump({"log": "json", **content}))
     asked = {"to": None, "written": None, "into": None, "until": None, **asked}
     request = RewindRequest(undo=undo, dry_run=dry_run, **asked)
-    return rewind_of(load_job(file), file, request, run=run)
+    return code_of(rewind_of, file, request, run=run)

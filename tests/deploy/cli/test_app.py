@@ -19,13 +19,14 @@ from typer.testing import CliRunner
 
 from deploy import submit
 from deploy.cli.app import app
+from deploy.cli.explains import Question, explain_of
 from deploy.errors import code_of_inspection
-from deploy.inspection.explain.command import Question, explain_of
 from deploy.jobfile.kinds import KINDS
 from deploy.jobfile.reference import markdown_table
 from docs.commands import COMMANDS
 from teacup.base.errors import OF_AUDIT, OF_COLLECTOR, OF_EXPLAIN, OF_JOBS, OF_STATUS, ExitCode, Invalid
 from teacup.kafka.errors import KafkaUnavailable, TopicMissing
+from tests.support.exitcodes import code_of
 
 ROOT = Path(__file__).parents[3]
 BAD = "name: x\nkind: window-join\n"
@@ -131,7 +132,7 @@ def test_what_only_looks_ends_with_2_if_a_topic_is_missing_and_names_what_was_ty
             "--until: 'yesterday' is not allowed: it is not an ISO-8601 time, such as",
         ),
     ):
-        assert explain_of(tmp_path / "none.yaml", question) == ExitCode.BAD_JOB_FILE
+        assert code_of(explain_of, tmp_path / "none.yaml", question) == ExitCode.BAD_JOB_FILE
         assert said in capsys.readouterr().err
 
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 import os
 import signal
 from datetime import UTC, datetime
+from unittest.mock import patch
 
 import pytest
 
 from deploy.cli.rewinds import RewindRequest, rewind_of
-from deploy.jobfile.load import load_job
 from dev.lookup_parts import FEEDER, LOOKUP, STORAGE
 from teacup.base.errors import ExitCode
 from teacup.base.now import wall_ms
@@ -112,7 +112,8 @@ def rewound(parts, written, time_ms):
     file = parts.file(LOOKUP)
     to = datetime.fromtimestamp(time_ms / 1000, UTC).isoformat()
     asked = RewindRequest(to=to, written=written, into=None, until=None, undo=False, dry_run=False)
-    return rewind_of(load_job(file, parts.env), file, asked, run=None)
+    with patch.dict(os.environ, parts.env):
+        return rewind_of(file, asked, run=None)
 
 
 @pytest.mark.slow

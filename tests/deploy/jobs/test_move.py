@@ -11,6 +11,7 @@ from deploy.checkpoint.lock import checkpoint_lock
 from deploy.cli.runs import move_of
 from teacup.base.errors import ExitCode
 from teacup.base.files import checked_text, from_checked_text
+from tests.support.exitcodes import code_of
 from tests.support.jobprocess import JobProcess, forget_last_commit, uncommitted
 from tests.support.morepartitions import add_partitions
 from tests.support.movedjob import expected, file_of, fill, rows
@@ -32,17 +33,17 @@ def test_a_changed_join_goes_on_where_it_was(kafka, window_job, tmp_path, capsys
     assert "join.before: 2s -> 5s" in refused.logged()
     assert "`teacup move`" in refused.logged()
 
-    assert move_of(file_of(tmp_path, changed), old) == ExitCode.CHECKPOINT
+    assert code_of(move_of, file_of(tmp_path, changed), old) == ExitCode.CHECKPOINT
     assert "name a new one in the job file" in capsys.readouterr().err
     changed |= {"checkpoint": str(tmp_path / "new"), "join": {"before": "5s", "path": "shuffled", "buckets": 3}}
     job_file = file_of(tmp_path, changed)
     with checkpoint_lock(old):
-        assert move_of(job_file, old) == ExitCode.CHECKPOINT
+        assert code_of(move_of, job_file, old) == ExitCode.CHECKPOINT
     assert "is in use by process" in capsys.readouterr().err
     halfway = tmp_path / "halfway"
     shutil.copytree(old, halfway)
     forget_last_commit(halfway)
-    assert move_of(job_file, str(halfway)) == ExitCode.CHECKPOINT
+    assert code_of(move_of, job_file, str(halfway)) == ExitCode.CHECKPOINT
     assert "was not completed: start the job once" in capsys.readouterr().err
     assert move_of(job_file, old) == ExitCode.DONE
     assert "with left at 0:50, 1:50" in capsys.readouterr().out
@@ -62,7 +63,7 @@ def test_a_changed_join_goes_on_where_it_was(kafka, window_job, tmp_path, capsys
     stale = JobProcess(tmp_path, content)
     assert stale.ended() == ExitCode.OUTPUT_TAKEN, stale.logged()
     assert "was taken over" in stale.logged()
-    assert move_of(job_file, old) == ExitCode.CHECKPOINT
+    assert code_of(move_of, job_file, old) == ExitCode.CHECKPOINT
     assert "has batches of its own" in capsys.readouterr().err
 
 
@@ -79,7 +80,7 @@ def test_topics_that_have_grown_complete_their_batch_and_then_the_join_moves(kaf
         add_partitions(kafka, content[side]["topic"], 4)
     fill(kafka, content, 100, 160)
     moved = {**content, "checkpoint": str(tmp_path / "new")}
-    assert move_of(file_of(tmp_path, moved), str(old)) == ExitCode.CHECKPOINT
+    assert code_of(move_of, file_of(tmp_path, moved), str(old)) == ExitCode.CHECKPOINT
     assert "start the job once" in capsys.readouterr().err
 
     interrupted = JobProcess(tmp_path, content)

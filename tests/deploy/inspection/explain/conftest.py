@@ -10,8 +10,9 @@ from typing import Any
 import pytest
 import yaml
 
-from deploy.inspection.explain.command import Question, explain_of
+from deploy.cli.explains import Question, explain_of
 from teacup.base.errors import ExitCode
+from tests.support.exitcodes import code_of
 
 
 @pytest.fixture
@@ -22,7 +23,7 @@ def ask(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> Callable[..., Any
         path = tmp_path / "asked.yaml"
         path.write_text(yaml.safe_dump(content))
         capsys.readouterr()
-        code = explain_of(path, Question(**question), as_json=not text)
+        code = code_of(explain_of, path, Question(**question), as_json=not text)
         printed = capsys.readouterr()
         assert code == ExitCode.DONE, printed.err
         return printed.out.splitlines() if text else json.loads(printed.out)

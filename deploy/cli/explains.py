@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import shlex
 import sys
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -14,19 +13,16 @@ import typer
 
 from deploy.check.access import explained
 from deploy.check.uses import to_explain
-from deploy.errors import DeployError, code_of_inspection
+from deploy.cli.commands import again, loaded_join, reported
+from deploy.errors import code_of_inspection
 from deploy.inspection.explain.answers import Explainer
 from deploy.inspection.explain.as_json import Answer, for_machines, read_key
 from deploy.inspection.explain.model import Gone, KeyAnswer
 from deploy.inspection.explain.text import Words
-from deploy.jobfile.job import JoinJob
-from deploy.jobfile.load import load_job
-from joins.errors import JoinError
 from joins.explain import Position
-from teacup.base.errors import ExitCode, SettingsInvalid
+from teacup.base.errors import ExitCode, Invalid
 from teacup.base.now import wall_ms
 from teacup.base.times import millis_of
-from teacup.kafka.errors import KafkaIOError
 from teacup.kafka.log.admin import BROKERS_WITHIN_S, wait_for_brokers
 
 
@@ -42,20 +38,20 @@ class Question:
     most: int = 1_000_000
 
     def check(self) -> None:
-        """Raises `ValueError` if it cannot be answered."""
+        """Raises `Invalid` if it cannot be answered."""
         if sum(given is not None for given in (self.key, self.left, self.right)) != 1:
-            raise ValueError("give one of --key, --left and --right")
+            raise Invalid("give one of --key, --left and --right")
         for option, text in (("--left", self.left), ("--right", self.right)):
             if text is not None and not re.fullmatch(r"\d+:\d+", text):
-                raise ValueError(f"{option}: {text!r} is not allowed; give partition:offset, as in 3:1042")
+                raise Invalid(f"{option}: {text!r} is not allowed; give partition:offset, as in 3:1042")
         try:
             _ = self.until_ms
         except ValueError as error:
-            raise ValueError(f"--until: {self.until!r} is not allowed: {error}") from error
+            raise Invalid(f"--until: {self.until!r} is not allowed: {error}") from error
         try:
             _ = self.key is None or read_key(self.key)
         except ValueError as error:
-            raise ValueError(f"--key: {self.key!r} is not allowed: what follows `base64:` is not base64") from error
+            raise Invalid(f"--key: {self.key!r} is not allowed: what follows `base64:` is not base64") from error
 
     @property
     def until_ms(self) -> int | None:
@@ -74,25 +70,15 @@ def explain_of(
     job_file: Path, question: Question, assignments: Sequence[str] = (), *, as_json: bool = False
 ) -> ExitCode:
     """Answers a question about a job's records on standard output; errors are reported on standard error."""
-    try:
+    with reported():
         question.check()
-        job = load_job(job_file, assignments=assignments)
-    except SettingsInvalid as error:
-        return _failed(str(error), error.exit_code)
-    except ValueError as error:
-        return _failed(str(error), ExitCode.BAD_JOB_FILE)
-    if not isinstance(job, JoinJob):
-        return _failed(f"{job_file}: kind: only records of joins can be explained", ExitCode.BAD_JOB_FILE)
-    given = [part for assignment in assignments for part in ("--set", assignment)]
-    command = shlex.join(["teacup", "explain", str(job_file), *given])
-    try:
+    job = loaded_join(job_file, assignments, "only records of joins can be explained")
+    with reported(code_of_inspection):
         wait_for_brokers(job.spec.kafka, give_up_after_s=BROKERS_WITHIN_S)
         with explained(lambda: to_explain(job)), Explainer.opened(job, _progress, question.most) as explainer:
             answer = question.answered(explainer)
-            stored = explainer.how_far_stored()
+            stored, command = explainer.how_far_stored(), again("explain", job_file, assignments)
             words = Words(explainer.spec, job.output.topic, command, wall_ms(), stored)
-    except (DeployError, JoinError, KafkaIOError) as error:
-        return _failed(str(error), code_of_inspection(error))
     if as_json:
         typer.echo(json.dumps(for_machines(answer)))
     else:
@@ -120,8 +106,3 @@ def _position(text: str) -> Position:
 def _progress(line: str) -> None:
     if sys.stderr.isatty():
         typer.echo(line, err=True)
-
-
-def _failed(message: str, code: ExitCode) -> ExitCode:
-    typer.echo(message, err=True)
-    return code
