@@ -6,16 +6,16 @@ Slow imports are left to the commands.
 from __future__ import annotations
 
 import logging
+from collections.abc import Callable
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, TypeVar
 
 import typer
 
-from datadelay.errors import DelayError
-from deploy.cli.commands import log_each_line_once
-from deploy.errors import DeployError
-from teacup.base.errors import OF_COLLECTOR, SettingsInvalid, listed
-from teacup.spark.errors import SparkError
+from deploy.cli.commands import log_each_line_once, reported
+from teacup.base.errors import OF_COLLECTOR, listed
+
+C = TypeVar("C")
 
 delay_app = typer.Typer(help="How far has a consumer come in event time?", no_args_is_help=True)
 storage_app = typer.Typer(help="Bytes by key in namespaces, over REST.", no_args_is_help=True)
@@ -40,35 +40,27 @@ def collect_command(
 def serve_command(config: Annotated[Path, typer.Argument(help="delay.yaml")]) -> None:
     """Serve the Data Delay API and its page until SIGTERM."""
     from datadelay.api.app import DelayServeConfig, serve
-    from deploy.jobfile.service_files import check_service
-    from teacup.http.server.serving import end_by_signals, log_to_standard_error
 
-    log_to_standard_error()
-    end_by_signals()
-    try:
-        check_service(config)
-        serve(DelayServeConfig.load(config))
-    except (DelayError, SettingsInvalid) as error:
-        typer.echo(f"{error}", err=True)
-        raise typer.Exit(error.exit_code) from error
+    _serve(config, DelayServeConfig.load, serve)
 
 
 @storage_app.command("serve")
 def storage_command(config: Annotated[Path, typer.Argument(help="storage.yaml")]) -> None:
     """Serve the storage API until SIGTERM; requests in progress are finished."""
+    from teacup.storage.api.serve import StorageServeConfig, serve
+
+    _serve(config, StorageServeConfig.load, serve)
+
+
+def _serve(config: Path, load: Callable[[Path], C], serve: Callable[[C], None]) -> None:
     from deploy.jobfile.service_files import check_service
     from teacup.http.server.serving import end_by_signals, log_to_standard_error
-    from teacup.storage.api.serve import StorageServeConfig, serve
-    from teacup.storage.errors import StorageError
 
     log_to_standard_error()
     end_by_signals()
-    try:
+    with reported():
         check_service(config)
-        serve(StorageServeConfig.load(config))
-    except (StorageError, SettingsInvalid) as error:
-        typer.echo(f"{error}", err=True)
-        raise typer.Exit(error.exit_code) from error
+        serve(load(config))
 
 
 @dev_app.command("broker")
@@ -84,8 +76,5 @@ def broker_command(
     """Start a single-node Kafka for development, print its address, stop it on Ctrl-C."""
     from deploy.broker.broker import run_broker
 
-    try:
+    with reported():
         run_broker(folder, port)
-    except (DeployError, SparkError) as error:
-        typer.echo(str(error), err=True)
-        raise typer.Exit(error.exit_code) from error
