@@ -97,7 +97,7 @@ def run_files(
     stop.speak()
     from deploy.jobs.failures import failed
     from deploy.jobs.job_share import SharedSession
-    from deploy.jobs.many_jobs import ManyJobs, NoBoard
+    from deploy.jobs.many_jobs import ManyJobs
     from deploy.jobs.runner import run
     from deploy.kinds.job_kind import kind_of
     from deploy.watch.board import Board
@@ -125,7 +125,7 @@ def run_files(
         board = Board.of(jobs)
         if board is not None:
             opened.callback(board.close)
-        return ManyJobs(files, read, carry_out, session, stop, NoBoard() if board is None else board).run()
+        return ManyJobs(files, read, carry_out, session, stop, board).run()
 
 
 def unjoined_of(job_file: Path, stop: Stop, start: str | None, assignments: Sequence[str] = ()) -> ExitCode:

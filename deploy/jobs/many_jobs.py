@@ -22,7 +22,7 @@ import time
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Protocol
+from typing import TYPE_CHECKING
 
 from deploy.jobfile.job import CommonJob
 from deploy.jobfile.shared_process import Files, Running, WrongFile, jobs_of, wrong_of
@@ -32,6 +32,9 @@ from deploy.watch.supervisor import Supervisor
 from teacup.base.errors import ExitCode, SettingsInvalid
 from teacup.base.logs import of_job
 from teacup.base.now import wall_ms
+
+if TYPE_CHECKING:
+    from deploy.watch.board import Board
 
 log = logging.getLogger("teacup")
 
@@ -67,29 +70,6 @@ class _Run:
         return self.runs or self.further is not None or self.share.due_s is not None
 
 
-class JobBoard(Protocol):
-    """Hears what happens to the jobs of a process outside their runs (`deploy.watch.board`)."""
-
-    def forget(self, name: str) -> None:
-        """A job is gone."""
-
-    def restarts(self, name: str, at_ms: int) -> None:
-        """A job will be started again at this time (wall clock)."""
-
-    def cannot_start(self, name: str, code: ExitCode, why: str) -> None:
-        """A job cannot be started."""
-
-
-class NoBoard:
-    """Ignores it."""
-
-    def forget(self, name: str) -> None: ...
-
-    def restarts(self, name: str, at_ms: int) -> None: ...
-
-    def cannot_start(self, name: str, code: ExitCode, why: str) -> None: ...
-
-
 @dataclass
 class ManyJobs:
     """The jobs of a process.
@@ -97,6 +77,7 @@ class ManyJobs:
     files      the files as last read
     read       reads them again. Raises `SettingsInvalid` if nothing should change
     carry_out  runs a job to its end, and returns its exit code
+    board      shows what happens to the jobs outside their runs
     """
 
     files: Files
@@ -104,7 +85,7 @@ class ManyJobs:
     carry_out: CarryOut
     session: SharedSession
     stop: Stop
-    told: JobBoard = field(default_factory=NoBoard)
+    board: Board | None = None
     supervisor: Supervisor = field(default_factory=Supervisor)
 
     def __post_init__(self) -> None:
@@ -218,7 +199,8 @@ class ManyJobs:
                 share.restart_ms(run.code)
             if (due_s := share.due_s) is not None:
                 wait_s = max(due_s - time.monotonic(), 0.0)
-                self.told.restarts(name, wall_ms() + round(wait_s * 1000))
+                if self.board is not None:
+                    self.board.show(name).restarts(wall_ms() + round(wait_s * 1000))
                 log.info("is started again in %.0f s", wait_s)
 
     def _read_again(self) -> None:
@@ -257,15 +239,16 @@ class ManyJobs:
         """Reports a file whose job cannot be started as a failed job."""
         with of_job(wrong.name):
             log.error("is not started: %s is wrong: %s", file, wrong)
-        self.told.cannot_start(wrong.name, ExitCode.BAD_JOB_FILE, f"{file}: {wrong}")
+        if self.board is not None:
+            self.board.show(wrong.name).cannot_start(ExitCode.BAD_JOB_FILE, f"{file}: {wrong}")
 
     def _forget(self, names: Iterable[str]) -> None:
         """Forgets those of these names that no job or wrong file has any longer."""
         jobs = [*(run.job for run in self._runs.values()), *self._new.values()]
         job_names = {*(job.job_name for job in jobs), *(wrong.name for wrong in wrong_of(self.files).values())}
         for name in names:
-            if name not in job_names:
-                self.told.forget(name)
+            if name not in job_names and self.board is not None:
+                self.board.forget(name)
 
     def _hung_up(self) -> None:
         self._reload = True

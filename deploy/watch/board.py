@@ -93,14 +93,6 @@ class Board:
             for path in [path for path in self._routes if path.startswith(f"{self._place(name)}/")]:
                 del self._routes[path]
 
-    def restarts(self, name: str, at_ms: int) -> None:
-        """Shows when a job will be started again after its run has ended."""
-        self.show(name).restarts(at_ms)
-
-    def cannot_start(self, name: str, code: ExitCode, why: str) -> None:
-        """Shows a job that cannot be started as failed."""
-        self.show(name).cannot_start(code, why)
-
     def close(self) -> None:
         """Closes the server and stops listening to the log."""
         for errors in self._errors.values():

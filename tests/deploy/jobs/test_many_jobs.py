@@ -8,6 +8,7 @@ import threading
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, cast
 
 import pytest
@@ -17,7 +18,7 @@ from deploy.jobfile.job import DedupJob
 from deploy.jobfile.shared_process import Files, Running, WrongFile, jobs_of
 from deploy.jobs import job_share, many_jobs
 from deploy.jobs.job_share import JobShare, SharedSession
-from deploy.jobs.many_jobs import ManyJobs, NoBoard
+from deploy.jobs.many_jobs import ManyJobs
 from deploy.jobs.stopping import SAME_REQUEST_S, Stop, StopRequest
 from teacup.base.errors import ExitCode, SettingsInvalid
 from teacup.base.logs import job_here
@@ -37,7 +38,7 @@ class NoSpark:
         self.properties = job("a").spark
 
 
-class Shown(NoBoard):
+class Shown:
     """What a board would show: jobs that are gone, and why others were not begun."""
 
     def __init__(self) -> None:
@@ -48,8 +49,8 @@ class Shown(NoBoard):
         self.gone.append(name)
         self.failed.pop(name, None)
 
-    def cannot_start(self, name: str, code: ExitCode, why: str) -> None:
-        self.failed[name] = (code, why)
+    def show(self, name: str) -> Any:
+        return SimpleNamespace(restarts=lambda _: None, cannot_start=lambda *why: self.failed.update({name: why}))
 
 
 WRONG = "left: unknown key"
