@@ -34,6 +34,7 @@ from benchmarks.measure import RunFailed, child_environment
 from benchmarks.restart import kill
 from deploy.broker.broker import Broker
 from deploy.cli.commands import log_job
+from deploy.jobfile.kinds import Consent
 from deploy.jobs.join import JoinJobKind
 from deploy.jobs.runner import run
 from deploy.jobs.standby import StandbyTurn
@@ -210,8 +211,8 @@ def run_job(bootstrap: str, folder: Path, *, standby: bool) -> ExitCode:
     """Runs the job in this process, as `teacup run` does."""
     with Stop() as stop:
         log_job(as_json=True)
-        kind = TimedKind(live_job(bootstrap, folder / "checkpoint", "exactly-once"), take_over=True)
-        kind.standby = standby
+        kind = TimedKind(live_job(bootstrap, folder / "checkpoint", "exactly-once"))
+        kind.consent = Consent(take_over=True, standby=standby)
         listener = Marks()
         return run(kind, listener, stop, turn=StandbyTurn(kind, listener, stop) if standby else None)
 

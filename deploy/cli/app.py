@@ -16,7 +16,7 @@ from deploy.cli.offsets import offsets_app
 from deploy.cli.runs import move_of, run_file, run_files, run_job, stop_of, unjoined_of
 from deploy.cli.services import delay_app, dev_app, storage_app
 from deploy.cli.status import status
-from deploy.jobfile.kinds import KINDS
+from deploy.jobfile.kinds import KINDS, Consent
 from teacup.base.errors import OF_AUDIT, OF_EXPLAIN, OF_JOBS, OF_STATUS, listed
 
 app = typer.Typer(
@@ -106,12 +106,12 @@ def run(
 ) -> None:
     """Run the jobs of one or more files until they are done, or stopped by Ctrl-C or SIGTERM."""
     given = [*(assignments or ()), *(() if metrics_port is None else (f"metrics.port={metrics_port}",))]
-    consent = {"take_over": take_over, "accept_sample": accept_sample}
+    consent = Consent(take_over, accept_sample, standby)
     if len(job_files) == 1 and not job_files[0].is_dir():
-        raise typer.Exit(run_file(job_files[0], stop_of(context), **consent, standby=standby, assignments=given))
+        raise typer.Exit(run_file(job_files[0], stop_of(context), consent, given))
     if standby:
         raise typer.BadParameter("give one job file: jobs that share a process have no standby", param_hint="--standby")
-    raise typer.Exit(run_files(job_files, stop_of(context), **consent, strict=strict, assignments=given))
+    raise typer.Exit(run_files(job_files, stop_of(context), consent, given, strict=strict))
 
 
 @app.command(epilog=_CODES, rich_help_panel="Jobs")

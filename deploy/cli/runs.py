@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 import typer
 
 from deploy.cli.commands import again, loaded, loaded_join, log_job, offsets_text, reported
+from deploy.jobfile.kinds import NO_CONSENT, Consent
 from deploy.jobs.stopping import Stop, StopRequest, say
 from teacup.base.errors import ExitCode, Invalid
 
@@ -18,7 +19,6 @@ if TYPE_CHECKING:
     from deploy.jobfile.job import CommonJob
     from deploy.jobfile.shared_process import Files
     from deploy.jobs.job_share import JobShare
-    from deploy.kinds.job_kind import JobKind
 
 _HANGUP = "SIGHUP: %s goes on; restart it to apply changes of its file"
 
@@ -28,35 +28,18 @@ def stop_of(context: typer.Context) -> Stop:
     return context.obj or context.with_resource(Stop())
 
 
-def run_file(
-    job_file: Path,
-    stop: Stop,
-    *,
-    take_over: bool = False,
-    accept_sample: bool = False,
-    standby: bool = False,
-    assignments: Sequence[str] = (),
-) -> ExitCode:
+def run_file(job_file: Path, stop: Stop, consent: Consent, assignments: Sequence[str]) -> ExitCode:
     """Runs the job in a file; errors are reported on standard error and determine the exit code (or `typer.Exit`).
 
-    take_over, accept_sample   as for `teacup run`
-    standby      run once no other process does
     assignments  `key=value`, which override the file
     """
     job = loaded(job_file, assignments)
     log_job(as_json=job.json_log, job=job.job_name)
-    return run_job(job, stop, take_over=take_over, accept_sample=accept_sample, standby=standby)
+    return run_job(job, stop, consent)
 
 
-def run_job(
-    job: CommonJob,
-    stop: Stop,
-    *,
-    take_over: bool = False,
-    accept_sample: bool = False,
-    standby: bool = False,
-) -> ExitCode:
-    """Runs a job like `run_file`; logging must be set up."""
+def run_job(job: CommonJob, stop: Stop, consent: Consent = NO_CONSENT) -> ExitCode:
+    """Runs a job like `run_file`; logging must be set up. With a standby it runs once no other process does."""
     stop.speak()
     from deploy.jobs.runner import run
     from deploy.kinds.job_kind import kind_of
@@ -64,12 +47,12 @@ def run_job(
     from deploy.watch.watched import watched
 
     stop.on_hangup(lambda: say(_HANGUP, job.job_name))
-    kind = kind_of(job, take_over=take_over, accept_sample=accept_sample, standby=standby)
+    kind = kind_of(job, consent)
     with (
         closing(Lines(as_json=job.json_log, stops=lambda: stop.asked)) as lines,
         watched(job, kind.name, lines) as listener,
     ):
-        if not standby:
+        if not consent.standby:
             return run(kind, listener, stop)
         from deploy.jobs.standby import StandbyTurn
 
@@ -78,13 +61,7 @@ def run_job(
 
 
 def run_files(
-    places: Sequence[Path],
-    stop: Stop,
-    *,
-    take_over: bool = False,
-    accept_sample: bool = False,
-    strict: bool = False,
-    assignments: Sequence[str] = (),
+    places: Sequence[Path], stop: Stop, consent: Consent, assignments: Sequence[str], *, strict: bool
 ) -> ExitCode:
     """Runs the jobs of files and folders in one process; the rest as in `run_file`. strict: all or nothing."""
     from deploy.jobfile.load import load_files
@@ -107,19 +84,16 @@ def run_files(
     def read(running: Running) -> Files:
         return load_files(places, assignments, running, strict=strict)
 
-    def made(job: CommonJob) -> JobKind:
-        return kind_of(job, take_over=take_over, accept_sample=accept_sample)
-
     def carry_out(job: CommonJob, request: StopRequest, share: JobShare) -> ExitCode:
         with (
             closing(Lines(as_json=job.json_log, name=job.job_name, stops=lambda: request.asked)) as lines,
             watched(job, job.job_name, lines, board) as listener,
         ):
-            return run(made(job), listener, request, share)
+            return run(kind_of(job, consent), listener, request, share)
 
     with ExitStack() as opened:
         try:
-            session = opened.enter_context(closing(SharedSession([made(job) for job in jobs], len(files))))
+            session = opened.enter_context(closing(SharedSession([kind_of(job) for job in jobs], len(files))))
         except Exception as error:  # noqa: BLE001 - whatever keeps Spark from starting is logged and becomes an exit code
             return failed(error)
         board = Board.of(jobs)

@@ -1,4 +1,4 @@
-"""The kinds of jobs, one line each: the keys of their job files, and what carries them out.
+"""The kinds of jobs, one line each: the keys of their job files, what carries them out, and with what consent.
 
 A new kind is three things: its job, data built on `CommonJob` (`deploy.jobfile.job`); its keys, a module in
 `deploy.jobfile`; its `JobKind`, a module in `deploy.jobs`. The line here makes commands, JSON schema and reference know
@@ -32,6 +32,23 @@ class Registered:
         """The keys of its job file."""
         keys_class: type[JobKeys] = resolve_name(self.keys_at)
         return keys_class
+
+
+@dataclass(frozen=True, slots=True)
+class Consent:
+    """What the operator agrees to (`teacup run`).
+
+    take_over      a new checkpoint may claim an output that another one has written to
+    accept_sample  start even if no sampled record has a key or a usable time
+    standby        several processes share the job, one of them running it (`deploy.jobs.standby`)
+    """
+
+    take_over: bool = False
+    accept_sample: bool = False
+    standby: bool = False
+
+
+NO_CONSENT = Consent()
 
 
 KINDS: Mapping[str, Registered] = {

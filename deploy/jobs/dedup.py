@@ -40,8 +40,8 @@ class DedupJobKind(JobKind):
 
     summary = TopicSummary
 
-    def __init__(self, job: DedupJob, *, take_over: bool = False) -> None:
-        super().__init__(job, job.name, job.kafka, take_over=take_over)
+    def __init__(self, job: DedupJob) -> None:
+        super().__init__(job, job.kafka)
         self._job = job
         self._ranges = Ranges(job.source, job.kafka, job.max_records, job.start, job.on_data_loss)
         self._topics: TopicJob | None = None

@@ -46,8 +46,8 @@ class FeederJobKind(JobKind):
 
     summary = FeedSummary
 
-    def __init__(self, job: FeederJob, *, take_over: bool = False) -> None:
-        super().__init__(job, job.spec.name, job.spec.kafka, take_over=take_over)
+    def __init__(self, job: FeederJob) -> None:
+        super().__init__(job, job.spec.kafka)
         self._job, self._spec = job, job.spec
 
     def opening(self) -> str:

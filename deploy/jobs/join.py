@@ -74,9 +74,9 @@ class JoinJobKind(JobKind):
 
     summary = DeliveredBatch[BucketSummary]
 
-    def __init__(self, job: JoinJob, *, take_over: bool = False) -> None:
+    def __init__(self, job: JoinJob) -> None:
         spec = job.spec
-        super().__init__(job, spec.name, spec.kafka, take_over=take_over)
+        super().__init__(job, spec.kafka)
         self.rows_in_jvm, self.exactly_once = job.output.select is not None, job.output.exactly_once
         self._job = job
         self._deduplication: Deduplication | None = None
@@ -206,13 +206,13 @@ class JoinJobKind(JobKind):
                 spec = with_path(spec, planned, moved, cores)
             self._job = replace(self._job, spec=spec)
             check_deduplicates(self._job)
-            accept = self.accept_sample or moved is not None
+            accept = self.consent.accept_sample or moved is not None
             self._nothing_matched = NothingMatched(spec, check_inputs(self._job, planned, accept=accept))
             if planned is not None:
                 forget_lost_plan(self._job, planned)
             if self.exactly_once:
                 self._generation, self._term = take_output(
-                    self._job, take_over=self.take_over, moved=moved, terms=self.standby
+                    self._job, take_over=self.consent.take_over, moved=moved, terms=self.consent.standby
                 )
             if self._job.window_backup_folder is not None:
                 generation = None if planned is None else planned.generation

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 from deploy.check.checks import Checks
 from deploy.check.uses import Named
 from deploy.jobfile.job import CommonJob
-from deploy.jobfile.kinds import KINDS
+from deploy.jobfile.kinds import KINDS, NO_CONSENT, Consent
 from deploy.kinds.event_time_lag import EventTimeLag
 from deploy.watch.backlog import Positions
 from deploy.watch.listener import Report
@@ -31,8 +31,7 @@ class JobKind(ABC):
     summary       the class of a task's report
     rows_in_jvm   whether rows, not only summaries, pass through the JVM
     exactly_once  whether rows are written in transactions
-    accept_sample whether to start even if no sampled record has a key or a usable time (`kind_of`)
-    standby       whether several processes share the job, one of them running it (`deploy.jobs.standby`)
+    consent       what the operator agrees to (`kind_of`)
 
     Every call may raise; an error of Teacup's own ends the job with its exit code.
     """
@@ -40,12 +39,10 @@ class JobKind(ABC):
     summary: type[Any]
     rows_in_jvm = False
     exactly_once = False
-    accept_sample = False
-    standby = False
+    consent = NO_CONSENT
 
-    def __init__(self, common: CommonJob, name: str, kafka: Mapping[str, str], *, take_over: bool = False) -> None:
-        """take_over: a new checkpoint may claim an output that another has written to."""
-        self.common, self.name, self.kafka, self.take_over = common, name, kafka, take_over
+    def __init__(self, common: CommonJob, kafka: Mapping[str, str]) -> None:
+        self.common, self.name, self.kafka = common, common.job_name, kafka
 
     @abstractmethod
     def opening(self) -> str:
@@ -117,18 +114,13 @@ class JobKind(ABC):
         return {}, ""
 
 
-def kind_of(job: CommonJob, *, take_over: bool = False, accept_sample: bool = False, standby: bool = False) -> JobKind:
-    """Returns what carries out a job, with what its operator agrees to for a new checkpoint (`teacup run`).
-
-    standby   the job has several processes, of which one runs it (`deploy.jobs.standby`)
-
-    Raises `ValueError` for a kind that is not registered.
-    """
+def kind_of(job: CommonJob, consent: Consent = NO_CONSENT) -> JobKind:
+    """Returns what carries out a job. Raises `ValueError` for a kind that is not registered."""
     if job.kind not in KINDS:
         raise ValueError(
             f"{job.kind!r} is not a kind of job; registered are {', '.join(KINDS)} (deploy/jobfile/kinds.py)"
         )
     make: Callable[..., JobKind] = resolve_name(KINDS[job.kind].kind_at)
-    made = make(job, take_over=take_over)
-    made.accept_sample, made.standby = accept_sample, standby
+    made = make(job)
+    made.consent = consent
     return made

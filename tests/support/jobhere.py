@@ -23,6 +23,7 @@ import pytest
 import yaml
 
 from deploy.jobfile.job import CommonJob, JoinJob
+from deploy.jobfile.kinds import Consent
 from deploy.jobfile.load import load_job
 from deploy.jobs import host, runner
 from deploy.jobs.stopping import Stop
@@ -155,7 +156,7 @@ class JobsHere:
         return self._run_loaded(self._loaded(content), ran, stop, **consent)
 
     def _run_loaded(self, job: CommonJob, ran: Ran, stop: Stop, **consent: bool) -> ExitCode:
-        kind = kind_of(job, **consent)
+        kind = kind_of(job, Consent(**consent))
         with watched(job, kind.name, Lines(as_json=True, out=ran.out)) as listener:
             return runner.run(kind, listener, stop)
 

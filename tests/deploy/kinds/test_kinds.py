@@ -17,7 +17,7 @@ from deploy.check.uses import Named
 from deploy.cli.app import app
 from deploy.jobfile.job import CommonJob
 from deploy.jobfile.job_keys import JobKeys
-from deploy.jobfile.kinds import KINDS, Registered
+from deploy.jobfile.kinds import KINDS, Consent, Registered
 from deploy.jobfile.load import load_job
 from deploy.kinds.job_kind import JobKind, kind_of
 
@@ -31,6 +31,10 @@ class CountJob(CommonJob):
     name: str
     kafka: Mapping[str, str]
     topic: str
+
+    @property
+    def job_name(self) -> str:
+        return self.name
 
 
 class CountKeys(JobKeys):
@@ -46,8 +50,8 @@ class CountKeys(JobKeys):
 class CountJobKind(JobKind):
     """What the runner and `check --connect` need."""
 
-    def __init__(self, job: CountJob, *, take_over: bool = False) -> None:
-        super().__init__(job, job.name, job.kafka, take_over=take_over)
+    def __init__(self, job: CountJob) -> None:
+        super().__init__(job, job.kafka)
         self._job = job
 
     def opening(self) -> str:
@@ -75,11 +79,11 @@ def test_a_new_kind_is_one_line(tmp_path: Path, monkeypatch: pytest.MonkeyPatch)
     kafka = {"bootstrap.servers": "127.0.0.1:9"}
     path.write_text(yaml.safe_dump({"name": "c", "kind": "count", "kafka": kafka, "topic": "t", "checkpoint": state}))
 
-    kind = kind_of(load_job(path, {}), take_over=True)
+    kind = kind_of(load_job(path, {}), Consent(take_over=True))
     schema = CliRunner().invoke(app, ["schema", "--kind", "count", "--table"])
     checked = CliRunner().invoke(app, ["check", str(path), "--connect"])
 
-    assert (kind.opening(), kind.take_over) == ("c: counts t", True)
+    assert (kind.opening(), kind.consent.take_over) == ("c: counts t", True)
     assert "| `topic` | required | the topic whose records are counted |" in schema.stdout
     assert "error    kafka" in checked.stdout
     assert f"checkpoint    {state} is new" in checked.stdout
