@@ -1,7 +1,4 @@
-"""A small file in a checkpoint, for others to look at: JSON with a checksum, replaced as a whole.
-
-It need not survive a power failure, so it is not synced to the disk. Calls raise the file system's own errors.
-"""
+"""A small file in a checkpoint: JSON with a checksum, replaced as a whole. Calls raise the file system's own errors."""
 
 from __future__ import annotations
 
@@ -31,25 +28,33 @@ class CheckpointFile:
     def read(self, kind: type[T]) -> T | None:
         """Returns the content; None if there is no file, or it is damaged, or of another version."""
         try:
-            data = self._data()
+            return self.checked(kind)
         except FileNotFoundError:
             return None
-        try:
-            return files.from_checked_text(data.decode().rstrip("\n"), kind)
         except ValueError as error:
             log.debug("%s is damaged, or of another version: %s", self._where, error)
             return None
 
-    def write(self, value: Any, room: int = 0) -> None:
-        """Replaces the content. room: the least size of the file in bytes, for `overwrite`."""
+    def checked(self, kind: type[T]) -> T:
+        """Returns the content. Raises `FileNotFoundError`, or `ValueError` if it is damaged, or of another version."""
+        return files.from_checked_text(self._data().decode().rstrip("\n"), kind)
+
+    def write(self, value: Any, room: int = 0, *, durable: bool = False) -> None:
+        """Replaces the content.
+
+        room     the least size of the file in bytes, for `overwrite`
+        durable  whether it survives a power failure once this returns; a file for others to look at need not
+        """
         data = _line(value).ljust(room, b"\n")
         if self._folder is None:
             storage, path = fsspec.core.url_to_fs(self._where)
             storage.pipe_file(path, data)
-            return
-        new = self._folder / f"{self._name}.{os.getpid()}.new"
-        new.write_bytes(data)
-        new.replace(self._folder / self._name)
+        elif durable:
+            files.write(self._folder / self._name, data)
+        else:
+            new = self._folder / f"{self._name}.{os.getpid()}.new"
+            new.write_bytes(data)
+            new.replace(self._folder / self._name)
 
     def overwrite(self, value: Any) -> bool:
         """Writes into the file's existing blocks, which works on a full disk.

@@ -16,6 +16,7 @@ import uuid
 from collections.abc import Mapping
 from typing import Any, TypeVar
 
+from deploy.checkpoint.file import CheckpointFile
 from deploy.errors import CheckpointOfAnother, JobRenamed
 from deploy.jobfile.job import JoinJob
 from deploy.jobfile.join_keys import IN_FILE
@@ -88,7 +89,7 @@ class Checkpoint:
         try:
             batch_plan.check_belongs_to(spec, IN_FILE)
         except SpecChanged as error:
-            owner = self.kept(NAME, str, "Remove it")
+            owner = self.read_file(NAME, str, "Remove it")
             if owner in (None, spec.name) and batch_plan.identity["left.topic"] == spec.left.topic:
                 raise
             who = "a join" if owner is None else f"the join {owner!r}"
@@ -189,16 +190,16 @@ class Checkpoint:
 
     def moved(self) -> Handover | None:
         """Returns the checkpoint after which this one goes on; None if there is none."""
-        data = self.kept(MOVED, dict[str, Any], "Remove it, and repeat `teacup move`")
+        data = self.read_file(MOVED, dict[str, Any], "Remove it, and repeat `teacup move`")
         return None if data is None else Handover.from_json(data)
 
     def keep_moved(self, moved: Handover) -> None:
         """Lets this checkpoint, which has planned nothing yet, go on after another one. Durable when this returns."""
-        self.keep(MOVED, moved.to_json())
+        self.write_file(MOVED, moved.to_json())
 
     def check_name(self, name: str) -> None:
         """Raises `JobRenamed` if the checkpoint has batches of a job with another name. Call `keep_name` afterwards."""
-        noted = self.kept(NAME, str, "Remove it if the job was never renamed")
+        noted = self.read_file(NAME, str, "Remove it if the job was never renamed")
         if noted is not None and noted != name:
             raise JobRenamed(
                 f"checkpoint {self._location!r} was written under the name {noted!r}, and the job is {name!r} now: "
@@ -208,41 +209,35 @@ class Checkpoint:
 
     def keep_name(self, name: str) -> None:
         """Stores the name under which the output is claimed."""
-        if self.kept(NAME, str, "Remove it") != name:
-            self.keep(NAME, name)
+        if self.read_file(NAME, str, "Remove it") != name:
+            self.write_file(NAME, name)
 
     def generation(self) -> str:
         """Returns the generation of a checkpoint without any plan; created if missing. Durable when this returns."""
-        generation = self.kept(
+        generation = self.read_file(
             GENERATION, str, "Start the job with a new checkpoint, and with `teacup run --take-over`"
         )
         if generation is None:
             generation = uuid.uuid4().hex
-            self.keep(GENERATION, generation)
+            self.write_file(GENERATION, generation)
         return generation
 
-    def kept(self, name: str, kind: type[T], remedy: str) -> T | None:
+    def read_file(self, name: str, kind: type[T], remedy: str) -> T | None:
         """Returns the content of a file of ours beside Spark's; None if it is missing. Raises `CheckpointInvalid`."""
-        with reached(self._location, name):
-            try:  # not asked first: some drivers answer any error with "it does not exist"
-                content = self._logs.files.cat_file(f"{self._logs.root}/{name}")
-            except FileNotFoundError:
-                return None
-        try:
-            return files.from_checked_text(content.decode().rstrip("\n"), kind)
+        try:  # not asked first: some drivers answer any error with "it does not exist"
+            with reached(self._location, name, but=(ValueError, FileNotFoundError)):
+                return CheckpointFile(self._location, name).checked(kind)
+        except FileNotFoundError:
+            return None
         except ValueError as error:
             raise CheckpointInvalid(
                 f"{self._cannot_be_read}: `{name}` is damaged, or of another version ({error}). {remedy}"
             ) from error
 
-    def keep(self, name: str, value: Any) -> None:
+    def write_file(self, name: str, value: Any) -> None:
         """Replaces a file of ours beside Spark's. Durable when this returns."""
-        data = f"{files.checked_text(value)}\n".encode()
         with reached(self._location, name):
-            if self._folder is not None:
-                files.write(self._folder / name, data)
-            else:
-                self._logs.files.pipe_file(f"{self._logs.root}/{name}", data)
+            CheckpointFile(self._location, name).write(value, durable=True)
 
     @property
     def _cannot_be_read(self) -> str:

@@ -32,12 +32,12 @@ class Place:
 def place_of(checkpoint: str) -> Place:
     """Returns where the job of a checkpoint goes on. Raises `CheckpointUnreadable`."""
     remedy = "Write it again: `teacup rewind`, or `teacup rewind --undo`"
-    return Checkpoint(checkpoint).kept(REWOUND, Place, remedy) or Place()
+    return Checkpoint(checkpoint).read_file(REWOUND, Place, remedy) or Place()
 
 
 def go_on_in(checkpoint: str, place: Place) -> None:
     """Lets the job of a checkpoint go on in another folder at its next start. Durable when this returns."""
-    Checkpoint(checkpoint).keep(REWOUND, place)
+    Checkpoint(checkpoint).write_file(REWOUND, place)
 
 
 def folder(checkpoint: str, number: int) -> str:

@@ -17,10 +17,10 @@ def folder_of(checkpoint: str) -> str:
 
 def load(checkpoint: str) -> Verdicts | None:
     """Reads what the last run left; None before the first one. Raises `SpecChanged`, `CheckpointUnreadable`."""
-    verdicts = Checkpoint(folder_of(checkpoint)).kept(FILE, dict[str, Any], f"{REMEDY[0].upper()}{REMEDY[1:]}")
+    verdicts = Checkpoint(folder_of(checkpoint)).read_file(FILE, dict[str, Any], f"{REMEDY[0].upper()}{REMEDY[1:]}")
     return None if verdicts is None else Verdicts.from_json(verdicts)
 
 
 def save(checkpoint: str, state: Verdicts) -> None:
     """Saves the state; as durable as `Checkpoint.keep`. Raises `CheckpointUnreadable`."""
-    Checkpoint(folder_of(checkpoint)).keep(FILE, state.to_json())
+    Checkpoint(folder_of(checkpoint)).write_file(FILE, state.to_json())

@@ -94,7 +94,7 @@ def backfill(job: JoinJob, from_ms: int, until_ms: int, topic: str, *, dry_run: 
         lineage=None,
     )
     with nullcontext() if dry_run else checkpoint_lock(checkpoint):
-        noted = Checkpoint(checkpoint).kept(BACKFILL, _Noted, "Remove the folder, and give another topic")
+        noted = Checkpoint(checkpoint).read_file(BACKFILL, _Noted, "Remove the folder, and give another topic")
         lost: tuple[str, ...] = ()
         if noted is None:
             first, end = begins_at(beside, from_ms), begins_at(_without_loss(beside), until_ms)
@@ -105,7 +105,7 @@ def backfill(job: JoinJob, from_ms: int, until_ms: int, topic: str, *, dry_run: 
             if not any(start < end for start, end in left.values()):
                 raise CheckpointUnusable(f"no left record is between {iso(from_ms)} and {iso(until_ms)}")
             if not dry_run:
-                Checkpoint(checkpoint).keep(BACKFILL, _Noted(from_ms, until_ms, left))
+                Checkpoint(checkpoint).write_file(BACKFILL, _Noted(from_ms, until_ms, left))
         else:
             left = noted.of(from_ms, until_ms, checkpoint)
     spec = replace(beside.spec, start={p: start for p, (start, _) in left.items()})
