@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
@@ -17,7 +16,7 @@ from deploy.jobfile.job import FeederJob
 from deploy.jobs.replan import forget_lost_feed
 from deploy.kinds.event_time_lag import EventTimeLag, of_feeder
 from deploy.kinds.job_kind import JobKind
-from deploy.output.accounts import check_whole
+from deploy.output.accounts import check_whole, total
 from deploy.watch import measures
 from deploy.watch.concerns import Concern
 from deploy.watch.measures import Effort, Measured
@@ -199,9 +198,6 @@ def _of_compaction(right: Side, summaries: Sequence[FeedSummary]) -> Iterator[Co
 def gathered(right: Side, summaries: Sequence[FeedSummary], seconds: float, at_ms: int) -> FeedReport:
     """Adds up one batch over all its partitions. Raises `AccountsDiffer` if a summary is missing or occurs twice."""
     check_whole([summary.partition for summary in summaries], summaries[0].parts, "partitions")
-    dead: Counter[str] = Counter()
-    for summary in summaries:
-        dead.update(summary.dead)
     times = [summary.newest_ms for summary in summaries if summary.newest_ms is not None]
     counts = {name: sum(getattr(summary, name) for summary in summaries) for name in _COUNTS}
     disorder_ms = max(summary.disorder_ms for summary in summaries)
@@ -209,7 +205,7 @@ def gathered(right: Side, summaries: Sequence[FeedSummary], seconds: float, at_m
         number=summaries[0].number,
         seconds=seconds,
         counts=counts,
-        dead=dict(sorted(dead.items())),
+        dead=dict(sorted(total(summary.dead for summary in summaries).items())),
         disorder_ms=disorder_ms,
         newest_ms=max(times, default=None),
         behind_ms=max(at_ms - min(times), 0) if times else None,

@@ -8,11 +8,11 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from typing import Any, TypeVar
+from typing import Any
 
 from datadelay.watermark import UNKNOWN, Idle
 from dedup.restart.deduplicator import FilterReport
-from deploy.output.accounts import DeliveredBatch, Refused, check_whole
+from deploy.output.accounts import DeliveredBatch, Refused, check_whole, total
 from deploy.watch import measures
 from deploy.watch.concerns import Concern
 from deploy.watch.hour.wait_curve import BatchWaits
@@ -33,8 +33,6 @@ from teacup.kafka.headers import (
     TOMBSTONE,
     WHERE,
 )
-
-T = TypeVar("T")
 
 SIDES = ("left", "right")
 RANGES = 3
@@ -249,7 +247,7 @@ def gather(spec: JoinSpec, batches: Sequence[DeliveredBatch[BucketSummary]], sec
     """Adds up one batch over all its buckets. Raises `AccountsDiffer` if a summary is missing or occurs twice."""
     summaries = [batch.summary for batch in batches]
     check_whole([summary.bucket for summary in summaries], summaries[0].buckets if summaries else 1, "buckets")
-    joined = _total(summary.rows for summary in summaries)
+    joined = total(summary.rows for summary in summaries)
     refused = [of for batch in batches for of in batch.refused]
     watermarks_ms = {side: _by_partition(summaries, side) for side in SIDES}
     bounded = min(summaries, key=lambda summary: summary.watermark_ms["right"])
@@ -258,11 +256,11 @@ def gather(spec: JoinSpec, batches: Sequence[DeliveredBatch[BucketSummary]], sec
         number=summaries[0].number,
         seconds=seconds,
         at_ms=at_ms,
-        read=_total(summary.read for summary in summaries),
-        rows=_total([joined, *_moved(refused, lambda of: (of.outcome, Outcome.DEAD_LETTER))]),
-        reasons=_total([*(summary.reasons for summary in summaries), *_moved(refused, lambda of: (of.reason, of.why))]),
+        read=total(summary.read for summary in summaries),
+        rows=total([joined, *_moved(refused, lambda of: (of.outcome, Outcome.DEAD_LETTER))]),
+        reasons=total([*(summary.reasons for summary in summaries), *_moved(refused, lambda of: (of.reason, of.why))]),
         joined=joined,
-        late=_total(summary.late for summary in summaries),
+        late=total(summary.late for summary in summaries),
         disorder_ms={side: max(summary.disorder_ms[side] for summary in summaries) for side in SIDES},
         watermark_ms={side: _known(min(summary.watermark_ms[side] for summary in summaries)) for side in SIDES},
         held_by=bounded.held_by or holders(spec.right.topic, watermarks_ms["right"]),
@@ -270,7 +268,7 @@ def gather(spec: JoinSpec, batches: Sequence[DeliveredBatch[BucketSummary]], sec
         window_bytes=sum(summary.window_bytes for summary in summaries),
         restored=dict(Counter(summary.restored for summary in summaries)),
         right_is_stored=spec.right.source.is_stored,
-        sent=_total(batch.sent for batch in batches),
+        sent=total(batch.sent for batch in batches),
         generation=summaries[0].generation,
         newest_ms={side: _known(max(summary.newest_ms.get(side, UNKNOWN) for summary in summaries)) for side in SIDES},
         slowest={side: next(iter(stragglers(of_side)), NO_ONE) for side, of_side in watermarks_ms.items() if of_side},
@@ -281,11 +279,11 @@ def gather(spec: JoinSpec, batches: Sequence[DeliveredBatch[BucketSummary]], sec
             [batch.seconds for batch in batches] + [summary.seconds for summary in summaries],
             [batch.task for batch in batches],
         ),
-        refused=_total({of.why: of.rows} for of in refused),
-        mismatches=_total(batch.mismatches for batch in batches),
+        refused=total({of.why: of.rows} for of in refused),
+        mismatches=total(batch.mismatches for batch in batches),
         deduplicator=sum((batch.deduplicator for batch in batches if batch.deduplicator is not None), FilterReport()),
-        before_start=_total(summary.before_start for summary in summaries),
-        late_by={side: _total(summary.late_by.get(side, {}) for summary in summaries) for side in SIDES},
+        before_start=total(summary.before_start for summary in summaries),
+        late_by={side: total(summary.late_by.get(side, {}) for summary in summaries) for side in SIDES},
     )
     report.waits = _waits(spec, summaries, report)
     for side in SIDES:
@@ -374,13 +372,6 @@ def _waits(spec: JoinSpec, summaries: Sequence[BucketSummary], report: BatchRepo
     return BatchWaits(
         spec.right.before_ms, spec.right.after_ms, samples, right_ends, matched + unmatched, matched, follows
     )
-
-
-def _total(counts: Iterable[Mapping[T, int]]) -> dict[T, int]:
-    total: Counter[T] = Counter()
-    for part in counts:
-        total.update(part)
-    return dict(total)
 
 
 def _moved(refused: Iterable[Refused], names: Callable[[Refused], tuple[str, str]]) -> Iterator[Mapping[str, int]]:

@@ -12,9 +12,9 @@ not where they are made, so that a row lost in between shows. A task reports wha
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Generic
+from typing import Generic, TypeVar
 
 import numpy as np
 import numpy.typing as npt
@@ -25,6 +25,8 @@ from deploy.errors import AccountsDiffer
 from joins.items import C
 from joins.rows.frames import MISMATCH, is_null
 from teacup.spark.jvm_errors import FIRST_TRY, TaskRun
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,6 +112,14 @@ def check_whole(parts: Sequence[int], expected: int, what: str) -> None:
             f"summaries came from {what} {sorted(parts)}, and {expected} were expected: rows may be missing, and the "
             "batch is not committed"
         )
+
+
+def total(counts: Iterable[Mapping[T, int]]) -> dict[T, int]:
+    """Adds up counts by name."""
+    added: Counter[T] = Counter()
+    for part in counts:
+        added.update(part)
+    return dict(added)
 
 
 @dataclass(frozen=True, slots=True)

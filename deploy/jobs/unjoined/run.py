@@ -13,7 +13,6 @@ from __future__ import annotations
 import logging
 import time
 import uuid
-from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
@@ -33,7 +32,7 @@ from deploy.jobs.runner import ready, with_lock
 from deploy.jobs.stopping import Stop
 from deploy.jobs.unjoined.snapshot import Logs, check_output, committed_plan, snapshot, state_left_behind
 from deploy.jobs.unjoined.stage import Work, deliver_slice, verdicts_name
-from deploy.output.accounts import check_whole
+from deploy.output.accounts import check_whole, total
 from deploy.watch.concerns import Concern
 from deploy.watch.life.rule import Life, State
 from deploy.watch.lines import Lines
@@ -257,11 +256,6 @@ class SliceReport:
 def gathered(summaries: Sequence[SliceSummary], state: Verdicts, seconds: float) -> SliceReport:
     """Adds up one slice over all right partitions; `state` has it under way."""
     assert state.under_way is not None
-    reasons: Counter[str] = Counter()
-    dead: Counter[str] = Counter()
-    for summary in summaries:
-        reasons.update(summary.reasons)
-        dead.update(summary.dead)
     counts = {name: sum(getattr(summary, name) for summary in summaries) for name in _COUNTS}
     unjoined = sum(summary.rows.get(Outcome.UNJOINED, 0) for summary in summaries)
     return SliceReport(
@@ -269,6 +263,6 @@ def gathered(summaries: Sequence[SliceSummary], state: Verdicts, seconds: float)
         seconds=seconds,
         expiry_ms=state.under_way.expiry_ms,
         counts={**counts, "unjoined": unjoined, "skipped": state.skipped},
-        reasons=dict(sorted(reasons.items())),
-        dead=dict(sorted(dead.items())),
+        reasons=dict(sorted(total(summary.reasons for summary in summaries).items())),
+        dead=dict(sorted(total(summary.dead for summary in summaries).items())),
     )
