@@ -72,7 +72,7 @@ def measure(bootstrap: str, ids: int) -> None:
         core.keep(identity.of_positions(frame), 0)
         spent += time.process_time() - began
         rows += CHUNK
-    print(f"filter  {rows / spent:,.0f} rows/s per core ({core.totals['dropped']:,} of {rows:,} dropped)")
+    print(f"filter  {rows / spent:,.0f} rows/s per core ({core.counts['dropped']:,} of {rows:,} dropped)")
     memory(ids)
     off()
 

@@ -26,6 +26,7 @@ begins, and what was seen in the last one is forgotten.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable
 from dataclasses import asdict, dataclass, fields
 from enum import StrEnum
@@ -51,14 +52,16 @@ class Load:
 
 
 class Deduplicator:
-    """Decides which rows have no result yet. Used by one thread at a time."""
+    """Decides which rows have no result yet. Used by one thread at a time.
+
+    counts   since creation, by the names of `FilterReport`
+    """
 
     def __init__(self, config: DedupConfig, replay: ReplayRange) -> None:
         self.config = config
         self.replay = replay
-        self.loads = self.filter_calls = 0
-        self.loaded = self.dropped = self.without_id = self.foreign = 0
-        self._switch = Switch(replay, config.quiet_ms)
+        self.counts: Counter[str] = Counter()
+        self._switch = Switch(replay, config.quiet_ms, self.counts)
         self._seen = SeenIds()
         self._under_way = SeenIds()
         self._in_range = False
@@ -72,20 +75,6 @@ class Deduplicator:
     def seen(self) -> int:
         """How many ids it holds."""
         return len(self._seen)
-
-    @property
-    def totals(self) -> dict[str, int]:
-        """Counts since creation: loads, calls of the filter, ids loaded, rows dropped, rows passed without an id, and
-        records of other writers.
-        """
-        return {
-            "loads": self.loads,
-            "filter_calls": self.filter_calls,
-            "loaded": self.loaded,
-            "dropped": self.dropped,
-            "without_id": self.without_id,
-            "foreign": self.foreign,
-        }
 
     def dormant(self, attempt: Attempt) -> bool:
         """Returns whether it is off and this attempt is no reason to change that."""
@@ -113,23 +102,19 @@ class Deduplicator:
 
     def load(self, pieces: Iterable[Loaded], now_ms: Callable[[], int]) -> None:
         """Adds the ids in the output; the clock is read once all of them are there."""
-        self.loads += 1
-        ids = 0
+        self.counts["loads"] += 1
         for piece in pieces:
             self._seen.add(hashes_of(piece.ids))
-            self.foreign += piece.foreign
-            ids += len(piece.ids)
-        self.loaded += ids
-        self._switch.count_loaded(ids, now_ms())
+            self.counts.update(loaded=len(piece.ids), foreign=piece.foreign)
+        self._switch.not_quiet(now_ms())
 
     def keep(self, ids: pl.Series, now_ms: int) -> Mask:
         """Returns which rows have no result yet."""
-        self.filter_calls += 1
-        fresh = fresh_rows(ids, self._seen, self._under_way if self._in_range else None)
+        fresh = fresh_rows(ids, self._seen.contains, self._under_way if self._in_range else None)
         dropped = len(ids) - int(fresh.sum())
-        self.dropped += dropped
-        self.without_id += ids.null_count()
-        self._switch.count_rows(dropped, ids.null_count(), now_ms)
+        self.counts.update(filter_calls=1, dropped=dropped, without_id=ids.null_count())
+        if dropped:
+            self._switch.not_quiet(now_ms)
         return fresh
 
     def durable(self) -> None:
@@ -185,10 +170,10 @@ class FilterChange:
 class Switch:
     """The state of one worker process's deduplicator."""
 
-    def __init__(self, replay: ReplayRange, quiet_ms: int) -> None:
+    def __init__(self, replay: ReplayRange, quiet_ms: int, counts: Counter[str]) -> None:
         self.state = FilterState.OFF
         self.changes: list[FilterChange] = []
-        self.loaded = self.dropped = self.without_id = 0
+        self._counts, self._counts_before = counts, Counter[str]()
         self._replay = replay
         self._quiet_ms = quiet_ms
         self._met_restart = False
@@ -219,21 +204,13 @@ class Switch:
         self._quiet_since_ms = now_ms
         if self.state is FilterState.OFF:
             self.state = FilterState.FILTERING
-            self.loaded = self.dropped = self.without_id = 0
+            self._counts_before = self._counts.copy()
             self._changed(reason, attempt.batch, now_ms)
         return reason
 
-    def count_loaded(self, ids: int, now_ms: int) -> None:
-        """Counts ids that were read back from the output."""
-        self.loaded += ids
-        self._quiet_since_ms = now_ms  # no duplicate could come while loading
-
-    def count_rows(self, dropped: int, without_id: int, now_ms: int) -> None:
-        """Counts rows that were dropped, and rows that passed without an id."""
-        self.dropped += dropped
-        self.without_id += without_id
-        if dropped:
-            self._quiet_since_ms = now_ms
+    def not_quiet(self, now_ms: int) -> None:
+        """Notes that a duplicate came, or that none could, as ids were loaded."""
+        self._quiet_since_ms = now_ms
 
     def _rest(self, batch: int, now_ms: int) -> None:
         if self.state is FilterState.OFF or self.in_range(batch):
@@ -243,7 +220,9 @@ class Switch:
             self._changed(Reason.QUIET, batch, now_ms)
 
     def _changed(self, reason: Reason, batch: int, now_ms: int) -> None:
-        self.changes.append(FilterChange(now_ms, self.state, reason, batch, self.loaded, self.dropped, self.without_id))
+        since = self._counts - self._counts_before
+        counts = (since[name] for name in ("loaded", "dropped", "without_id"))
+        self.changes.append(FilterChange(now_ms, self.state, reason, batch, *counts))
 
 
 @dataclass(frozen=True, slots=True)

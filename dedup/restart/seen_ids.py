@@ -16,8 +16,8 @@ and m rows filtered the odds are n * m / 2^128; for 10^8 ids and 10^12 rows 3 * 
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -67,14 +67,6 @@ def first_ones(hashes: Hashes) -> Mask:
 _GROWTH = 8
 
 
-class Known(Protocol):
-    """Ids that were seen, however they are stored."""
-
-    def contains(self, hashes: Hashes) -> Mask:
-        """Returns for each hash whether it was seen."""
-        ...
-
-
 class SeenIds:
     """A set of 128-bit hashes; a hash that is added twice takes twice the space, with no other effect."""
 
@@ -119,16 +111,17 @@ class SeenIds:
         return seen
 
 
-def fresh_rows(ids: pl.Series, seen: Known, under_way: SeenIds | None) -> Mask:
+def fresh_rows(ids: pl.Series, seen: Callable[[Hashes], Mask], under_way: SeenIds | None) -> Mask:
     """Returns which rows have no result yet: neither seen nor under way. The new ones are added to `under_way`.
 
+    seen        for each hash whether it was seen
     under_way   None: rows are only compared with what was seen; repeats among them are not detected
 
     Rows without an id cannot be compared: they count as fresh.
     """
     has_id = ids.is_not_null().to_numpy()
     hashes = hashes_of(ids.drop_nulls())
-    new = ~seen.contains(hashes)
+    new = ~seen(hashes)
     if under_way is not None:
         new &= ~under_way.contains(hashes) & first_ones(hashes)
         under_way.add(hashes.at(new))

@@ -20,6 +20,7 @@ import logging
 import re
 import time
 import uuid
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -67,7 +68,7 @@ class WorkerDeduplicator:
         self._setup = setup
         self._core = Deduplicator(setup.config, setup.replay)
         self._results: RecentResults | None = None
-        self._reported = dict.fromkeys(self._core.totals, 0)
+        self._reported: Counter[str] = Counter()
         self._changes: tuple[FilterChange, ...] = ()
 
     def begin(self, attempt: Attempt, since_ms: int | None = None, batch: BatchTag | None = None) -> bool:
@@ -103,9 +104,8 @@ class WorkerDeduplicator:
 
     def report(self) -> FilterReport:
         """Returns whether it filters, its changes of state, and what it loaded and dropped since the last report."""
-        total = self._core.totals
-        since = {name: total[name] - self._reported[name] for name in total}
-        changes, self._changes, self._reported = self._changes, (), total
+        since = self._core.counts - self._reported
+        changes, self._changes, self._reported = self._changes, (), self._core.counts.copy()
         return FilterReport(filtering=int(self._core.filtering), changes=changes, **since)
 
     def say_task(self, batch: int) -> None:

@@ -20,13 +20,12 @@ kept, counts as one of the clock's time; to a row without a time all kept ids ar
 from __future__ import annotations
 
 import logging
-from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from dedup.restart.seen_ids import Hashes, Known, Mask, SeenIds, hashes_of
+from dedup.restart.seen_ids import Hashes, Mask, SeenIds, hashes_of
 from dedup.results import TRANSACTION_TIMEOUT_S
 from dedup.topic import TopicJob
 from teacup.base.now import wall_ms
@@ -151,10 +150,6 @@ class SeenWindow:
                     seen |= part.contains(hashes) & in_reach
         return seen
 
-    def to_rows_at(self, times: I64) -> Known:
-        """Returns the ids known to rows with these times (one time per row)."""
-        return _ToRowsAt(self, times)
-
     def _see(self, times: I64) -> None:
         """Advances the clock. Fewer records than a block prove no more than the smallest of their times."""
         self._tail = np.concatenate([self._tail, times[-_BLOCK:]])[-_BLOCK:]
@@ -180,15 +175,6 @@ class SeenWindow:
     @property
     def _parts(self) -> int:
         return sum(len(parts) for parts in self._buckets.values())
-
-
-@dataclass(frozen=True, slots=True)
-class _ToRowsAt:
-    window: SeenWindow
-    times: I64
-
-    def contains(self, hashes: Hashes) -> Mask:
-        return self.window.contains(hashes, self.times)
 
 
 def valid_times(records: pa.RecordBatch, now_ms: int) -> I64:

@@ -19,6 +19,7 @@ import time
 from collections.abc import Iterator, Mapping
 from contextlib import closing
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any
 
 import pyarrow as pa
@@ -119,7 +120,7 @@ def _written(
         with took.within("match"):
             ids = job.identity.of_records(batch)
             times = valid_times(batch, wall_ms())[ids.is_not_null().to_numpy()]
-            fresh = fresh_rows(ids, window.seen.to_rows_at(times), under_way)
+            fresh = fresh_rows(ids, partial(window.seen.contains, times=times), under_way)
             rows = batch if fresh.all() else batch.filter(pa.array(fresh))
         read += len(batch)
         dropped += len(batch) - len(rows)

@@ -138,7 +138,7 @@ def test_off_costs_neither_a_load_nor_a_filter_call():
     for number in range(50):
         worker.run(Attempt(number), [f"{number}"], None, number)
 
-    assert (worker.dedup.loads, worker.dedup.filter_calls) == (0, 0)
+    assert not worker.dedup.counts
     assert worker.dedup.changes() == []
 
 
@@ -162,7 +162,7 @@ def test_it_ends_when_the_range_has_passed_and_the_quiet_period_too():
     began, ended = worker.dedup.changes()
     assert (began.state, began.reason, began.batch) == (FilterState.FILTERING, Reason.DRIVER_RESTART, 7)
     assert (ended.state, ended.reason, ended.loaded, ended.dropped) == (FilterState.OFF, Reason.QUIET, 2, 4)
-    assert worker.dedup.foreign == 1
+    assert worker.dedup.counts["foreign"] == 1
     assert output.log == ["a", None, "b", "c", "d", "e", "f"]
 
 
@@ -275,7 +275,7 @@ def test_rows_without_an_id_go_through_and_are_counted():
     dedup.begin(Attempt(1), CONFIG.quiet_ms)
 
     assert fresh.tolist() == [True, True, False, True]
-    assert (dedup.totals["dropped"], dedup.totals["without_id"]) == (1, 2)
+    assert (dedup.counts["dropped"], dedup.counts["without_id"]) == (1, 2)
     assert dedup.changes()[-1].to_json("job")["without_id"] == 2
 
 
