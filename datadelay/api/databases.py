@@ -21,9 +21,11 @@ from __future__ import annotations
 import fcntl
 import tempfile
 import threading
+from abc import ABC, abstractmethod
+from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
-from typing import Any, Protocol, TextIO
+from typing import Any, TextIO
 
 from sqlalchemy import URL, Connection, Engine, ExceptionContext, create_engine, event, func, make_url, select, text
 from sqlalchemy.exc import ArgumentError, SQLAlchemyError
@@ -47,7 +49,7 @@ _MIGRATING = 0x7EAC0B
 _READ_ONLY = "25006"
 
 
-class Database(Protocol):
+class Database(ABC):
     """A database that is migrated to the newest version.
 
     name      for messages
@@ -60,25 +62,23 @@ class Database(Protocol):
     shared: bool
     writing: AbstractContextManager[Any, Any]
 
-    def exclude_others(self, connection: Connection, consumer: str, topic: str) -> None:
+    def exclude_others(self, connection: Connection, consumer: str, topic: str) -> None:  # noqa: B027 - optional
         """Keeps other servers from changing this consumer and topic until the transaction ends."""
-        ...
 
+    @abstractmethod
     def check(self, connection: Connection) -> None:
         """Fails if the database cannot be written to."""
-        ...
 
-    def check_kept(self) -> None:
+    def check_kept(self) -> None:  # noqa: B027 - optional
         """Raises `StoreUnavailable` if its file has been removed or replaced; called after each transaction."""
-        ...
 
     def said(self, error: SQLAlchemyError) -> str:
         """Returns what an error of the database says, and the state of its disk if that matters."""
-        ...
+        return cause(error)
 
     def close(self) -> None:
         """Closes its connections."""
-        ...
+        self.engine.dispose()
 
 
 def parsed(database: str) -> URL:
@@ -120,8 +120,8 @@ def check_options(url: URL) -> None:
             raise ValueError(f"unknown option {name!r}: {what}")
 
 
-class SqliteFile:
-    """A `Database` in a file, which is created if it is missing. Raises `StoreUnavailable`, `ConfigInvalid`."""
+class SqliteFile(Database):
+    """A file, which is created if it is missing. Raises `StoreUnavailable`, `ConfigInvalid`."""
 
     shared = False
 
@@ -140,9 +140,6 @@ class SqliteFile:
             self._lock.close()
             raise
 
-    def exclude_others(self, connection: Connection, consumer: str, topic: str) -> None:
-        """Does nothing: no other server has the file."""
-
     def check(self, connection: Connection) -> None:
         """Also writes a file, as a full disk can still be read, and a small change may fit into the existing log."""
         connection.exec_driver_sql("PRAGMA user_version = 1")  # used for nothing else
@@ -155,7 +152,6 @@ class SqliteFile:
             ) from error
 
     def check_kept(self) -> None:
-        """Raises `StoreUnavailable` if the file was removed or replaced."""
         if _identity(self._path) != self._file:
             raise StoreUnavailable(
                 f"database {self._path} was removed or replaced while this server ran: nothing that it writes is kept; "
@@ -163,12 +159,11 @@ class SqliteFile:
             )
 
     def said(self, error: SQLAlchemyError) -> str:
-        """Returns what SQLite says, and how much space the disk has left if it may be full."""
         return with_disk(cause(error), self._path.parent)
 
     def close(self) -> None:
-        """Closes the connections and releases the file."""
-        self.engine.dispose()
+        """Also releases the file."""
+        super().close()
         self._lock.close()
 
 
@@ -212,8 +207,8 @@ def _lock(path: Path) -> TextIO:
     return lock
 
 
-class Postgresql:
-    """A `Database` on a server. Raises `StoreUnavailable`, `ConfigInvalid`."""
+class Postgresql(Database):
+    """A database on a server. Raises `StoreUnavailable`, `ConfigInvalid`."""
 
     shared = True
 
@@ -244,17 +239,6 @@ class Postgresql:
         """Writes something, which a standby and a full disk refuse."""
         connection.execute(text("UPDATE alembic_version SET version_num = version_num"))
 
-    def check_kept(self) -> None:
-        """Does nothing: the server notices a lost database by itself."""
-
-    def said(self, error: SQLAlchemyError) -> str:
-        """Returns what the server or the driver says."""
-        return cause(error)
-
-    def close(self) -> None:
-        """Closes the connections."""
-        self.engine.dispose()
-
 
 def _replace_read_only(context: ExceptionContext) -> None:
     if getattr(context.original_exception, "sqlstate", None) == _READ_ONLY:
@@ -266,4 +250,4 @@ def _one_at_a_time(connection: Connection) -> None:
     connection.execute(select(func.pg_advisory_xact_lock(_MIGRATING)))
 
 
-_KINDS: dict[str, type[SqliteFile] | type[Postgresql]] = {"sqlite": SqliteFile, "postgresql": Postgresql}
+_KINDS: dict[str, Callable[[URL], Database]] = {"sqlite": SqliteFile, "postgresql": Postgresql}
