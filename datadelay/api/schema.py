@@ -88,25 +88,20 @@ history = Table(
 )
 
 
+_OF_LAST = ("listed_ms", "consumed_until_ms", "caught_up", "generation", "store_generation")
+_OF_PUBLISHED = ("value_ms", "floor_ms", "held", "reason", "rewound_ms", "success_ms", "since_ms")
+"""Columns that are named like the fields."""
+
+
 def to_row(entry: Published) -> dict[str, Any]:
     """Returns all columns except the key and the sequence number."""
     last = entry.last
     return {
-        "listed_ms": last.listed_ms,
-        "consumed_until_ms": last.consumed_until_ms,
+        **{name: getattr(last, name) for name in _OF_LAST},
         "submitted_reason": last.reason,
-        "caught_up": last.caught_up,
-        "generation": last.generation,
-        "store_generation": last.store_generation,
         "partitions": [[p.partition, p.position, p.watermark_ms, p.reason] for p in last.partitions],
         "positions": None if entry.positions is None else sorted(map(list, entry.positions.items())),
-        "value_ms": entry.value_ms,
-        "floor_ms": entry.floor_ms,
-        "held": entry.held,
-        "reason": entry.reason,
-        "rewound_ms": entry.rewound_ms,
-        "success_ms": entry.success_ms,
-        "since_ms": entry.since_ms,
+        **{name: getattr(entry, name) for name in _OF_PUBLISHED},
     }
 
 
@@ -118,22 +113,12 @@ def from_row(row: RowMapping) -> Published:
         last=Submission(
             consumer=row["consumer"],
             topic=row["topic"],
-            listed_ms=row["listed_ms"],
-            consumed_until_ms=row["consumed_until_ms"],
             reason=row["submitted_reason"],
             partitions=partitions,
-            generation=row["generation"],
-            store_generation=row["store_generation"],
-            caught_up=row["caught_up"],
+            **{name: row[name] for name in _OF_LAST},
         ),
         positions=positions,
-        value_ms=row["value_ms"],
-        floor_ms=row["floor_ms"],
-        held=row["held"],
-        reason=row["reason"],
-        rewound_ms=row["rewound_ms"],
-        success_ms=row["success_ms"],
-        since_ms=row["since_ms"],
+        **{name: row[name] for name in _OF_PUBLISHED},
         slowest=slowest(partitions),
     )
 
