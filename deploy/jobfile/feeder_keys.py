@@ -16,14 +16,11 @@ from teacup.base.config.keys import Keys, Seconds
 class FeedStorageKeys(StorageKeys):
     """The storage API that right records go to."""
 
+    becomes = FeedStorage
     items_per_request: int = of(FeedStorage).items_per_request("records written by one request")
     unreachable_for_s: Seconds = of(FeedStorage).unreachable_for_s(
         "how long an unreachable store only holds the feeder before it fails"
     )
-
-    def to_spec(self) -> FeedStorage:
-        """Returns where right records go."""
-        return FeedStorage(**dict(self))
 
 
 class FeederTopicsKeys(Keys):

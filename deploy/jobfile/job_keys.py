@@ -13,7 +13,7 @@ from __future__ import annotations
 from abc import abstractmethod
 from collections.abc import Mapping
 from dataclasses import fields
-from typing import Annotated, Any, Literal, Protocol, runtime_checkable
+from typing import Annotated, Any, ClassVar, Literal
 
 from pydantic import BeforeValidator, Discriminator, Field, Tag, model_validator
 
@@ -43,20 +43,21 @@ from teacup.kafka.records.written_times import TimeUnit
 from teacup.spark.conf import DEFAULT_MASTER, speculation_problems
 
 
-@runtime_checkable
-class Part(Protocol):
-    """Keys that become one value of a job."""
+class PartKeys(Keys):
+    """Keys that become one value of a job, of the class `becomes`."""
 
-    def to_spec(self) -> object:
+    becomes: ClassVar[type[Any]]
+
+    def to_spec(self) -> Any:
         """Returns the value."""
-        ...
+        return self.becomes(**dict(self))
 
 
 def arguments(kind: type[Any], *given: Keys) -> dict[str, Any]:
     """Returns the arguments of a dataclass from the keys of the same names; later keys override earlier ones."""
     wanted = {field.name for field in fields(kind)}
     given_values = {name: value for keys in given for name, value in keys if name in wanted}
-    return {name: value.to_spec() if isinstance(value, Part) else value for name, value in given_values.items()}
+    return {name: value.to_spec() if isinstance(value, PartKeys) else value for name, value in given_values.items()}
 
 
 def patient(kafka: Mapping[str, str], own: Mapping[str, str]) -> tuple[dict[str, str], int]:
@@ -95,8 +96,10 @@ Trigger = Annotated[
 ]
 
 
-class MetricsKeys(Keys):
+class MetricsKeys(PartKeys):
     """Where a running job serves metrics and probes."""
+
+    becomes = MetricsAt
 
     port: int = of(MetricsAt).port("0: any free one, which the log names")
     host: Text = of(MetricsAt).host(
@@ -109,13 +112,11 @@ class MetricsKeys(Keys):
         "15 s, by OTLP over HTTP (extra `otlp`)"
     )
 
-    def to_spec(self) -> MetricsAt:
-        """Returns the address."""
-        return MetricsAt(**dict(self))
 
-
-class LineageKeys(Keys):
+class LineageKeys(PartKeys):
     """Where a running job reports what it reads and writes."""
+
+    becomes = LineageTo
 
     url: ApiUrl | None = of(LineageTo).url(
         "the URL of an OpenLineage service, such as Marquez; by default as its client is configured "
@@ -123,10 +124,6 @@ class LineageKeys(Keys):
     )
     namespace: Text = of(LineageTo).namespace("the job's namespace there")
     every_ms: Duration = of(LineageTo).every_ms("how often a running job reports", alias="every")
-
-    def to_spec(self) -> LineageTo:
-        """Returns where to report."""
-        return LineageTo(**dict(self))
 
 
 class JobKeys(Keys):
@@ -196,17 +193,8 @@ class JobKeys(Keys):
 
     def common(self) -> dict[str, Any]:
         """Returns the fields that every job has."""
-        return {
-            "kind": self.kind,
-            "checkpoint": self.checkpoint,
-            "trigger_ms": self.trigger.every if isinstance(self.trigger, EveryKeys) else None,
-            "brokers_answer_within_ms": self.brokers_answer_within_ms,
-            "executors_within_ms": self.executors_within_ms,
-            "spark": self.spark,
-            "json_log": self.log == "json",
-            "metrics": None if self.metrics is None else self.metrics.to_spec(),
-            "lineage": None if self.lineage is None else self.lineage.to_spec(),
-        }
+        every = self.trigger.every if isinstance(self.trigger, EveryKeys) else None
+        return {**arguments(CommonJob, self), "trigger_ms": every, "json_log": self.log == "json"}
 
     @model_validator(mode="after")
     def _fits_its_output(self) -> JobKeys:
@@ -238,8 +226,10 @@ class TimedJobKeys(JobKeys):
     )
 
 
-class SideKeys(Keys):
+class SideKeys(PartKeys):
     """One topic with event times."""
+
+    becomes = Side
 
     topic: Topic = Field(description="Kafka topic")
     key: KeyParts = of(Side).key(
@@ -284,10 +274,6 @@ class SideKeys(Keys):
         "a row with a value that is not of `schema`: `dead_letter`; null: it is counted, and what does not fit is null"
     )
 
-    def to_spec(self) -> Side:
-        """Returns the topic of a job."""
-        return Side(**dict(self))
-
     @model_validator(mode="after")
     def _payload_is_json(self) -> SideKeys:
         if self.on_mismatch is not None and self.value_schema is None:
@@ -326,7 +312,7 @@ class StoredKeys(RightKeys):
     )
 
 
-class ApiKeys(Keys):
+class ApiKeys(PartKeys):
     """How an API is reached."""
 
     url: ApiUrl = Field(description="`http(s)://host:port` of the API")

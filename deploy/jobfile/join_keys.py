@@ -18,6 +18,7 @@ from dedup.replay_range import DedupConfig
 from deploy.jobfile.job import Deduplicate, JoinJob, Output, Select
 from deploy.jobfile.job_keys import (
     ApiKeys,
+    PartKeys,
     RightKeys,
     SideKeys,
     StorageKeys,
@@ -75,12 +76,13 @@ class WindowMatchKeys(MatchKeys):
     )
 
 
-class SelectKeys(Keys):
+class SelectKeys(PartKeys):
     """Spark SQL expressions over the columns of `joins.window_join`, instead of the envelope.
 
     A mapping without any of these keys is short for the fields of `value`.
     """
 
+    becomes = Select
     model_config = ConfigDict(json_schema_extra=lambda schema: schema.update(additionalProperties={"type": "string"}))
 
     key: Text = of(Select).key("Spark SQL for the record's key, a string or binary; `key` is the join key")
@@ -91,10 +93,6 @@ class SelectKeys(Keys):
     headers: dict[str, Text] = of(Select).headers(
         "header name to Spark SQL, strings or binary; names that begin with `teacup.` are reserved"
     )
-
-    def to_spec(self) -> Select:
-        """Returns what is written instead of the envelope."""
-        return Select(**dict(self))
 
     @model_validator(mode="before")
     @classmethod
@@ -328,25 +326,19 @@ class WindowJoinKeys(JoinKeys):
 class LookupStorageKeys(StorageKeys):
     """The storage API that the feeder writes to."""
 
+    becomes = StorageApi
     keys_per_request: int = of(StorageApi).keys_per_request("keys looked up by one request")
     unreachable_for_s: Seconds = of(StorageApi).unreachable_for_s(
         "how long a task waits for a failing store before its batch fails"
     )
 
-    def to_spec(self) -> StorageApi:
-        """Returns where right is stored."""
-        return StorageApi(**dict(self))
-
 
 class DelayKeys(ApiKeys):
     """The Data Delay API that says how far the feeder is."""
 
+    becomes = DelayApi
     consumer: Text = Field(description="name of the feeder there; its topic is right.topic")
     read_timeout_s: Seconds = of(DelayApi).read_timeout_s("time-out between two pieces of an answer")
-
-    def to_spec(self) -> DelayApi:
-        """Returns who says how far the feeder is."""
-        return DelayApi(**dict(self))
 
 
 class LookupJoinKeys(JoinKeys):
