@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from typing import TYPE_CHECKING, Any
 
 from dedup.errors import PartitionsDiffer
@@ -76,18 +76,8 @@ class DedupJobKind(JobKind):
 
     def read_checkpoint(self) -> None:
         job = self._job
-        self._topics = TopicJob(
-            name=job.name,
-            source=job.source,
-            output=job.output,
-            kafka=job.kafka,
-            producer=job.producer,
-            identity=job.identity,
-            window_ms=job.window_ms,
-            config=job.config,
-            replay=replay_of(job.checkpoint),
-            on_data_loss=job.on_data_loss,
-        )
+        of_job = {field.name: getattr(job, field.name) for field in fields(TopicJob) if field.name != "replay"}
+        self._topics = TopicJob(**of_job, replay=replay_of(job.checkpoint))
 
     def prepare(self) -> None:
         check_partitions(self._job.source, self._job.output, self._job.kafka)

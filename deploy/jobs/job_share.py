@@ -37,7 +37,7 @@ class SharedSession:
         jobs = [kind.common for kind in kinds]
         self.properties = jobs[0].spark
         self.rests = min(max(files / JOBS_PER_REST, 1.0), MOST_RESTS)
-        self._session = Session(
+        self.session = Session(
             "teacup",
             spark_properties(jobs[0], {"spark.scheduler.mode": "FAIR"}, name=""),
             rows_in_jvm=any(kind.rows_in_jvm for kind in kinds),
@@ -50,20 +50,16 @@ class SharedSession:
     @property
     def gone(self) -> bool:
         """Whether no job can start in it: its JVM has ended, or executors have been missing for too long."""
-        return self._session.gone or self.given_up
-
-    def executors(self) -> Executors:
-        """Returns how many executors there are."""
-        return self._session.executors()
+        return self.session.gone or self.given_up
 
     def close(self) -> None:
         """Stops Spark."""
-        self._session.close()
+        self.session.close()
 
     def spark(self, name: str) -> SparkSession:
         """Returns a session for a job, with its own settings and scheduler pool."""
         with self._lock:
-            shared = self._session.spark
+            shared = self.session.spark
         shared.sparkContext.setLocalProperty("spark.scheduler.pool", name)  # a property of this thread
         return shared.newSession()
 
@@ -72,11 +68,7 @@ class SharedSession:
         with self._lock:
             if not self._warm:
                 self._warm = True
-                self._session.warm_up()
-
-    def ended(self) -> Exception | None:
-        """Returns how its JVM ended, if it did."""
-        return self._session.ended()
+                self.session.warm_up()
 
 
 class JobShare:
@@ -132,25 +124,25 @@ class JobShare:
 class _SessionShare:
     """The session as one job sees it."""
 
-    def __init__(self, session: SharedSession, name: str) -> None:
-        self._session, self._name = session, name
+    def __init__(self, shared: SharedSession, name: str) -> None:
+        self._shared, self._name = shared, name
         self._spark: SparkSession | None = None
 
     @property
     def spark(self) -> SparkSession:
         if self._spark is None:
-            self._spark = self._session.spark(self._name)
+            self._spark = self._shared.spark(self._name)
         return self._spark
 
     def warm_up(self) -> None:
-        self._session.warm_up()
+        self._shared.warm_up()
 
     def executors(self) -> Executors:
-        return self._session.executors()
+        return self._shared.session.executors()
 
     def give_up(self) -> None:
         """Ends all jobs, as all lack what this one lacks."""
-        self._session.given_up = True
+        self._shared.given_up = True
 
     def ended(self) -> Exception | None:
-        return self._session.ended()
+        return self._shared.session.ended()
