@@ -195,7 +195,6 @@ class Audited:
                 from_ms=EARLIEST,
                 to_ms=LATEST,
                 direct=spec.is_direct,
-                lookup=spec.right.source.is_stored,
                 versions=VersionsKnown() if spec.right.of_versions else None,
                 one_topic=spec.one_topic,
                 skips={name: spec.side(name).skips for name in ("left", "right") if spec.side(name).skips},

@@ -97,19 +97,18 @@ def audit(
         later = {BatchTag.of(job.spec.name, one, 0).origin for one in last.later}
         tables = Tables(job, history, Writers(origins, origin, again, later), inside, now_ms, sample, tell)
         tables.read(planned)
-        with _database(inside) as con:
-            left_out = _strays(con, inside, tables, planned, from_ms, to_ms)
-            counts = {name: _count(con, name) for name in TABLES}
-            rewritten = _count(con, "all_rows") - counts["rows"]
+        with _database(inside) as db:
+            left_out = _strays(db, inside, tables, planned, from_ms, to_ms)
+            counts = {name: int(db.one(f"SELECT count(*) FROM {name}")) for name in TABLES}
+            rewritten = int(db.one("SELECT count(*) FROM all_rows")) - counts["rows"]
             scope = scope_of(job, history, planned, earlier, from_ms, to_ms)
             versions = versions_known(job.spec, planned.right, counts["rights"]) if job.spec.right.of_versions else None
             scope = replace(scope, all_named=not left_out, direct=direct, versions=versions)
-            db = AuditTables(con)
             verdicts = compare(db, scope, most, lambda what: tell(what, planned.offsets, planned.offsets))
             corrected, refused = None, 0
             if corrections is not None:
                 tell("corrections", planned.offsets, planned.offsets)
-                _past_corrections(con, inside)
+                _past_corrections(db, inside)
                 correct(db, scope)
                 newest = db.one("SELECT max(run) FROM past_corrections") or 0  # by another clock, perhaps
                 tag = BatchTag.of(job.spec.name, generation, max(now_ms, newest + 1))
@@ -190,7 +189,6 @@ def scope_of(
         expiry_ms, kept_from = history.expiry_ms.get(p, EARLIEST_MS), planned.right.kept_from(p)
         twice = earlier.twice("right", p, first or 0)
         right[p] = RightSpan(begin, end, first, done, expiry_ms, kept_from, ends.high, *twice)
-    lookup = spec.right.source.is_stored
     alone = {"unjoined": output.topic} if spec.right.type is JoinType.FULL else {}
     complete = {role: topic.complete for role, topic in (*planned.copies.items(), ("output", planned.output))}
     return AuditScope(
@@ -200,7 +198,6 @@ def scope_of(
         envelopes=output.select is None,
         once=output.exactly_once or output.deduplicate is not None,
         copies_once=output.exactly_once,
-        lookup=lookup,
         one_topic=spec.one_topic,
         output=output.topic,
         topics={**job.output.side_topics, **alone},
@@ -240,7 +237,7 @@ def _folder(folder: Path | None) -> Iterator[Path]:
 
 
 @contextmanager
-def _database(folder: Path) -> Iterator[duckdb.DuckDBPyConnection]:
+def _database(folder: Path) -> Iterator[AuditTables]:
     config: dict[str, str | bool | int | float | list[str]] = {
         "threads": THREADS,
         "memory_limit": MEMORY,
@@ -250,12 +247,12 @@ def _database(folder: Path) -> Iterator[duckdb.DuckDBPyConnection]:
     try:
         con.execute("SET preserve_insertion_order = false")
         con.execute("SET enable_progress_bar = false")
-        yield con
+        yield AuditTables(con)
     finally:
         con.close()
 
 
-def _views(con: duckdb.DuckDBPyConnection, folder: Path, *, full: bool) -> None:
+def _views(db: AuditTables, folder: Path, *, full: bool) -> None:
     """Makes a view of each table's files, without rows and copies that were written again later.
 
     full   rows about right records alone are copies
@@ -263,41 +260,36 @@ def _views(con: duckdb.DuckDBPyConnection, folder: Path, *, full: bool) -> None:
     for name, schema in TABLES.items():
         if not any(folder.glob(f"{name}-*.parquet")):
             pq.write_table(schema.empty_table(), folder / f"{name}-000000.parquet")
-        con.execute(f"CREATE OR REPLACE VIEW in_{name} AS SELECT * FROM read_parquet('{folder}/{name}-*.parquet')")
+        db.run(f"CREATE OR REPLACE VIEW in_{name} AS SELECT * FROM read_parquet('{folder}/{name}-*.parquet')")
         taken = alone_as_copies(name) if full else f"SELECT * FROM in_{name}"
-        con.execute(f"CREATE OR REPLACE VIEW all_{name} AS {taken}")
-        con.execute(f"CREATE OR REPLACE VIEW {name} AS SELECT * FROM all_{name}")
-    con.execute(
-        "CREATE OR REPLACE TABLE newest AS SELECT pos, max(pass) AS pass FROM (SELECT lpos AS pos, pass FROM all_rows "
-        "UNION ALL SELECT pos, pass FROM all_copies WHERE is_left) WHERE pass > 0 GROUP BY 1"
+        db.run(f"CREATE OR REPLACE VIEW all_{name} AS {taken}")
+        db.run(f"CREATE OR REPLACE VIEW {name} AS SELECT * FROM all_{name}")
+    db.make(
+        "newest",
+        "SELECT pos, max(pass) AS pass FROM (SELECT lpos AS pos, pass FROM all_rows "
+        "UNION ALL SELECT pos, pass FROM all_copies WHERE is_left) WHERE pass > 0 GROUP BY 1",
     )
-    if _count(con, "newest"):
+    if db.one("SELECT count(*) FROM newest"):
         for name, pos in (("rows", "lpos"), ("copies", "CASE WHEN a.is_left THEN a.pos END")):
-            con.execute(
+            db.run(
                 f"CREATE OR REPLACE VIEW {name} AS SELECT a.* FROM all_{name} a LEFT JOIN newest n ON n.pos = {pos} "
                 "WHERE n.pos IS NULL OR a.pass = n.pass"
             )
 
 
-def _past_corrections(con: duckdb.DuckDBPyConnection, folder: Path) -> None:
+def _past_corrections(db: AuditTables, folder: Path) -> None:
     """Makes the table of earlier corrections."""
     pq.write_table(PAST_CORRECTIONS.empty_table(), folder / "past_corrections-000000.parquet")
-    con.execute(f"CREATE TABLE past_corrections AS SELECT * FROM read_parquet('{folder}/past_corrections-*.parquet')")
+    db.make("past_corrections", f"SELECT * FROM read_parquet('{folder}/past_corrections-*.parquet')")
 
 
-def _count(con: duckdb.DuckDBPyConnection, name: str) -> int:
-    return int(con.execute(f"SELECT count(*) FROM {name}").fetchall()[0][0])
-
-
-def _strays(
-    con: duckdb.DuckDBPyConnection, folder: Path, tables: Tables, planned: Plan, from_ms: int, to_ms: int
-) -> int:
+def _strays(db: AuditTables, folder: Path, tables: Tables, planned: Plan, from_ms: int, to_ms: int) -> int:
     """Reads the records that rows and copies of the range name, as far as they were not read yet.
 
     Returns how many runs of them were left out.
     """
     full = tables.spec.right.type is JoinType.FULL
-    _views(con, folder, full=full)
+    _views(db, folder, full=full)
     left_out = 0
     inside = f"ts >= {from_ms} AND ts < {to_ms}"
     for name, table, column, side in (("left", "lefts", "lpos", "is_left"), ("right", "rights", "rpos", "NOT is_left")):
@@ -306,9 +298,9 @@ def _strays(
             f"UNION ALL SELECT pos FROM copies WHERE {inside} AND {side} AND pos IS NOT NULL) n "
             f"ANTI JOIN {table} t ON t.pos = n.pos"
         )
-        positions = [pos for (pos,) in con.execute(query).fetchall()]
-        left_out += tables.read_spots(name, getattr(planned, name), positions)[1]
-    _views(con, folder, full=full)
+        positions = [pos for (pos,) in db.all(query)]
+        left_out += tables.read_spots(name, getattr(planned, name), positions)
+    _views(db, folder, full=full)
     return left_out
 
 

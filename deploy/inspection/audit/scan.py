@@ -288,8 +288,8 @@ class Tables:
             for future in [pool.submit(one) for _, one in work]:
                 future.result()
 
-    def read_spots(self, name: str, topic: Topic, positions: Iterable[int]) -> tuple[int, int]:
-        """Reads single records of a side outside its spans; returns how many runs, and how many were left out."""
+    def read_spots(self, name: str, topic: Topic, positions: Iterable[int]) -> int:
+        """Reads single records of a side outside its spans; returns how many runs of them were left out."""
         there = {p: range(ends.start, ends.stable) for p, ends in topic.ends.items()}
         runs = runs_of(one for one in positions for p, offset in [spot_of(one)] if offset in there.get(p, ()))
         total = sum(map(len, runs.values()))
@@ -299,7 +299,7 @@ class Tables:
             start, end = topic.spans.get(p, (0, 0))
             outside = [part for a, z in taken for part in ((a, min(z, start)), (max(a, end), z)) if part[0] < part[1]]
             self._side(name, p, outside, strays=True)
-        return min(total, MOST_RUNS), max(total - MOST_RUNS, 0)
+        return max(total - MOST_RUNS, 0)
 
     def _side(self, name: str, partition: int, spans: Sequence[tuple[int, int]], *, strays: bool = False) -> None:
         job, spec = self._job, self._job.spec

@@ -19,9 +19,9 @@ class AuditTables:
     def __init__(self, con: duckdb.DuckDBPyConnection) -> None:
         self._con = con
 
-    def run(self, sql: str, *values: Any) -> None:
+    def run(self, sql: str) -> None:
         """Runs a statement."""
-        self._con.execute(sql, list(values))
+        self._con.execute(sql)
 
     def make(self, table: str, select: str) -> None:
         """Makes a table from a select."""
@@ -48,12 +48,6 @@ class AuditTables:
         self._con.register("given", rows)
         self._con.execute(f"INSERT INTO {table} SELECT * FROM given")
         self._con.unregister("given")
-
-    def faults(self, kind: str, role: str, lpos: str, rpos: str, t: str, why: str, of: str, spot: str = "NULL") -> None:
-        """Adds a fault for each row of `FROM {of}`; all arguments are SQL, except the kind and the topic's role."""
-        self._con.execute(
-            f"INSERT INTO faults SELECT '{kind}', '{role}', {spot}, {lpos}, {rpos}, NULL, {t}, {why} FROM {of}"
-        )
 
     def batches(self, sql: str) -> Iterator[pa.RecordBatch]:
         """Yields the result of a select in pieces; other statements may run meanwhile."""

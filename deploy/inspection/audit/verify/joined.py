@@ -299,16 +299,16 @@ def _single(db: AuditTables, scope: AuditScope) -> None:
     )
     _wrong(db, scope)
     if scope.versions is not None:
-        db.faults(
-            *("wrong outcome", "output", "pos", "NULL", "t", "'it is unmatched for another reason than it says'"),
+        db.run(
             f"""
-            compared JOIN said USING (spot)
+            INSERT INTO faults SELECT 'wrong outcome', 'output', spot, pos, NULL, NULL, t,
+                'it is unmatched for another reason than it says'
+            FROM compared JOIN said USING (spot)
             WHERE fine AND NOT lenient AND NOT older AND untold IS NULL AND CASE reason
                 WHEN 'deleted' THEN gone IS NOT true
                 WHEN 'no_candidate' THEN gone AND since >= {scope.versions.stored_from_ms} -- or the store forgot it
                 ELSE reason = 'no_longer_stored' END
-            """,
-            "spot",
+            """
         )
 
 

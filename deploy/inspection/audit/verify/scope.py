@@ -85,13 +85,11 @@ class AuditScope:
     once             each row is in the output once; otherwise a batch that ran again has written it again
     copies_once      the same for copies
     direct           the direct path: partition n of left meets partition n of right only
-    lookup           a lookup join
     versions         right is a table that changes (`before` unlimited)
     one_topic        left's topic is right's: a record does not match itself
     topics           the existing side topics, by role
     complete         by role: what is not in the topic was never written
     skips            by side, the reasons of the records that it skips
-    kept_values      copies have the values of their records
     from_due_ms      left records before it may be missing: the job began at a time
     all_named        all records that rows and copies name were read
     """
@@ -103,7 +101,6 @@ class AuditScope:
     once: bool = True
     copies_once: bool = True
     direct: bool = False
-    lookup: bool = False
     versions: VersionsKnown | None = None
     one_topic: bool = False
     output: str = "output"
@@ -112,7 +109,6 @@ class AuditScope:
     right: Mapping[int, RightSpan] = field(default_factory=dict)
     complete: Mapping[str, bool] = field(default_factory=dict)
     skips: Mapping[str, Sequence[str]] = field(default_factory=dict)
-    kept_values: bool = True
     from_due_ms: int = -LATEST_MS
     all_named: bool = True
 
@@ -131,6 +127,11 @@ class AuditScope:
     def is_complete(self, role: str) -> bool:
         """Returns whether what is not in this topic was never written."""
         return self.complete.get(role, True)
+
+    @property
+    def lookup(self) -> bool:
+        """Whether it is a lookup join."""
+        return self.join.source.is_stored
 
     @property
     def all_pairs(self) -> bool:

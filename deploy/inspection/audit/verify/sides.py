@@ -93,7 +93,7 @@ def _side(
             WHERE c.nth > 1 AND NOT r.twice
             """
         )
-    if role != Outcome.UNMATCHED and not is_row and scope.kept_values:
+    if role != Outcome.UNMATCHED and not is_row:
         db.run(
             f"""
             INSERT INTO faults SELECT 'altered', '{role}', c.spot, {lpos}, {rpos}, NULL, r.t,

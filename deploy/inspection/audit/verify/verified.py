@@ -96,7 +96,7 @@ def _verified_right(db: AuditTables, scope: AuditScope) -> None:
         f"""
         CREATE OR REPLACE TABLE verified_right AS
         SELECT r.pos, r.t, r.kh, r.number, r.late, coalesce(r.dead, d.reason) AS dead, r.vh, r.okh,
-            s.expiry_ms, (r.pos & {OFFSET}) < s.begins AS unread, r.doubt,
+            s.expiry_ms, (r.pos & {OFFSET}) < s.begins AS unread,
             (r.pos & {OFFSET}) >= s.again AND (r.pos & {OFFSET}) < s.until AS twice
         FROM rights r JOIN right_spans s ON s.p = r.pos >> {SHIFT} LEFT JOIN inside_rights i ON i.p = s.p
             LEFT JOIN dead_then d ON NOT d.is_left AND d.pos = r.pos AND r.number IN ({BEFORE}, {UNREAD})
@@ -117,11 +117,11 @@ def _rights(db: AuditTables, scope: AuditScope) -> None:
     db.run(
         f"""
         CREATE OR REPLACE VIEW taking AS
-        SELECT r.pos, r.t, {scope.meets("r")} AS meets, r.number, r.h, r.len, r.kept, r.late, r.deleted,
+        SELECT r.pos, r.t, {scope.meets("r")} AS meets, r.number, r.late, r.deleted,
             NOT (r.late OR r.number = {UNREAD} OR (r.number = {BEFORE} AND (r.doubt {known_late}))) AS sure
         FROM rights r LEFT JOIN late_then c ON c.pos = r.pos
             LEFT JOIN dead_then d ON NOT d.is_left AND d.pos = r.pos AND r.number = {BEFORE}
         WHERE r.dead IS NULL AND d.pos IS NULL AND r.kh IS NOT NULL
         """
     )
-    db.run("CREATE OR REPLACE TABLE doubtful AS SELECT pos, t, meets, number FROM taking WHERE NOT sure")
+    db.run("CREATE OR REPLACE TABLE doubtful AS SELECT pos, t, meets FROM taking WHERE NOT sure")
