@@ -36,6 +36,11 @@ UNKNOWN = EARLIEST_MS
 """The watermark of a partition about which nothing is known: no record is below it."""
 
 
+def known_ms(time_ms: int | None) -> int | None:
+    """Returns a watermark, or a time near one; None if it is not known: `UNKNOWN`, perhaps shifted by an interval."""
+    return None if time_ms is None or time_ms <= UNKNOWN // 2 else time_ms
+
+
 class Idle(StrEnum):
     """What to conclude from a partition that has been read to its end."""
 

@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from datadelay.watermark import UNKNOWN, Idle
+from datadelay.watermark import UNKNOWN, Idle, known_ms
 from dedup.restart.deduplicator import FilterReport
 from deploy.output.accounts import DeliveredBatch, Refused, check_whole, total
 from deploy.watch import measures
@@ -262,7 +262,7 @@ def gather(spec: JoinSpec, batches: Sequence[DeliveredBatch[BucketSummary]], sec
         joined=joined,
         late=total(summary.late for summary in summaries),
         disorder_ms={side: max(summary.disorder_ms[side] for summary in summaries) for side in SIDES},
-        watermark_ms={side: _known(min(summary.watermark_ms[side] for summary in summaries)) for side in SIDES},
+        watermark_ms={side: known_ms(min(summary.watermark_ms[side] for summary in summaries)) for side in SIDES},
         held_by=bounded.held_by or holders(spec.right.topic, watermarks_ms["right"]),
         window_records=sum(summary.window_records for summary in summaries),
         window_bytes=sum(summary.window_bytes for summary in summaries),
@@ -270,7 +270,9 @@ def gather(spec: JoinSpec, batches: Sequence[DeliveredBatch[BucketSummary]], sec
         right_is_stored=spec.right.source.is_stored,
         sent=total(batch.sent for batch in batches),
         generation=summaries[0].generation,
-        newest_ms={side: _known(max(summary.newest_ms.get(side, UNKNOWN) for summary in summaries)) for side in SIDES},
+        newest_ms={
+            side: known_ms(max(summary.newest_ms.get(side, UNKNOWN) for summary in summaries)) for side in SIDES
+        },
         slowest={side: next(iter(stragglers(of_side)), NO_ONE) for side, of_side in watermarks_ms.items() if of_side},
         replayed=sum(batch.delivered_before for batch in batches),
         left_out=sum(joined.get(outcome, 0) for outcome in spec.right.type.left_out),
@@ -388,7 +390,3 @@ def _mb(size: int) -> str:
 def _by_partition(summaries: Sequence[BucketSummary], side: str) -> dict[int, int]:
     """Returns the watermarks of a topic's partitions."""
     return {p: facts.watermark_ms for summary in summaries for p, facts in summary.facts.side(side).items()}
-
-
-def _known(time_ms: int) -> int | None:
-    return None if time_ms <= UNKNOWN // 2 else time_ms

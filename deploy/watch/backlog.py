@@ -12,6 +12,7 @@ import threading
 import time
 from collections import deque
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import ExitStack, closing
 
 from deploy.watch.life.moment import TopicLag
 from teacup.base.now import wall_ms
@@ -59,34 +60,28 @@ class Backlog:
         return self.lag
 
     def _measure_alone(self) -> None:
-        logs: dict[str, BrokerLog] = {}
-        try:
-            self._measure(logs)
-        except KafkaIOError as error:
-            log.debug("the backlog is not known: %s", error)
-        finally:
-            for topic_log in logs.values():
-                topic_log.close()
+        with ExitStack() as opened:
+            try:
+                self._measure({}, opened)
+            except KafkaIOError as error:
+                log.debug("the backlog is not known: %s", error)
 
     def _run(self) -> None:
         logs: dict[str, BrokerLog] = {}
-        try:
+        with ExitStack() as opened:
             while not self._closed.wait(self._every_s):
                 try:
-                    self._measure(logs)
+                    self._measure(logs, opened)
                     self.unreachable, self.answered = "", True
                 except KafkaIOError as error:
                     self.unreachable, self.answered = str(error), False
                     log.debug("the backlog is not known: %s", error)  # the job itself reports what affects it
-        finally:
-            for topic_log in logs.values():
-                topic_log.close()
 
-    def _measure(self, logs: dict[str, BrokerLog]) -> None:
+    def _measure(self, logs: dict[str, BrokerLog], opened: ExitStack) -> None:
         positions = self._positions()
         left: dict[str, dict[int, int]] = {topic: {} for topic, _ in positions}
         for topic in {*self._topics, *left} - logs.keys():
-            logs[topic] = BrokerLog(topic, self._kafka, tried_for_s=_ANSWERED_WITHIN_S)
+            logs[topic] = opened.enter_context(closing(BrokerLog(topic, self._kafka, tried_for_s=_ANSWERED_WITHIN_S)))
         ends_of = stable_ends(logs.values())
         for topic, ends in ((topic, ends_of[topic]) for topic in left):
             starts = {} if all((topic, p) in positions for p in ends) else logs[topic].ends()

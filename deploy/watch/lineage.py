@@ -92,16 +92,13 @@ class Lineage(Listener):
 
     def batch(self, report: Report) -> None:
         for measured in report.samples():
+            labels = measured.by_name
             if measured.metric == measures.READ:
-                self._read[dict(zip(measured.metric.labels, measured.labels, strict=True))["side"]] += int(
-                    measured.value
-                )
+                self._read[labels["side"]] += int(measured.value)
             elif measured.metric == measures.SENT:
-                topic = dict(zip(measured.metric.labels, measured.labels, strict=True))["topic"]
-                is_output = self._description is not None and self._description.writes.get(topic) == OUTPUT
+                is_output = self._description is not None and self._description.writes.get(labels["topic"]) == OUTPUT
                 self._rows += int(measured.value) if is_output else 0
             elif measured.metric == measures.ROWS:
-                labels = dict(zip(measured.metric.labels, measured.labels, strict=True))
                 self._rows += int(measured.value) if labels["outcome"] == "written" else 0
         if time.monotonic() - self._reported_s >= self._to.every_ms / 1000:
             self._reported_s = time.monotonic()

@@ -65,6 +65,11 @@ class Measured:
     value: float
     labels: tuple[str, ...] = ()
 
+    @property
+    def by_name(self) -> dict[str, str]:
+        """The label values by their names."""
+        return dict(zip(self.metric.labels, self.labels, strict=True))
+
 
 @dataclass(frozen=True, slots=True)
 class Effort:

@@ -60,8 +60,7 @@ class Otlp(Listener):
         """Records the samples of histograms. Counters and gauges are read at each export."""
         for sample in samples:
             if sample.metric.type is Type.HISTOGRAM:
-                labels = dict(zip(sample.metric.labels, sample.labels, strict=True))
-                self._durations[sample.metric].record(sample.value, labels)
+                self._durations[sample.metric].record(sample.value, sample.by_name)
 
     def ended(self, code: ExitCode) -> None:
         if self._provider is not None:
@@ -91,7 +90,7 @@ class Otlp(Listener):
     def _values(self, metric: Metric) -> Callable[[CallbackOptions], Iterable[Observation]]:
         def observed(_options: CallbackOptions) -> Iterable[Observation]:
             return [
-                Observation(value, dict(zip(metric.labels, labels, strict=True)))
+                Observation(value, Measured(metric, value, labels).by_name)
                 for labels, value in self._metrics.simple_now(metric).items()
             ]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from functools import cached_property
 
-from datadelay.watermark import UNKNOWN
+from datadelay.watermark import UNKNOWN, known_ms
 from joins.batch.state import BatchPlan, Bucket
 from teacup.kafka.delivery.receipt import digest_of
 
@@ -74,5 +74,4 @@ class Ticket:
 
 def _left_since_ms(batch_plan: BatchPlan) -> int | None:
     times = [left.watermark_ms for bucket in batch_plan.buckets.values() for left in bucket.left.values()]
-    earliest = min(times, default=UNKNOWN)
-    return None if earliest <= UNKNOWN // 2 else earliest
+    return known_ms(min(times, default=UNKNOWN))

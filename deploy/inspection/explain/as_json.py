@@ -6,7 +6,7 @@ import base64
 from collections.abc import Sequence
 from typing import Any
 
-from datadelay.watermark import UNKNOWN
+from datadelay.watermark import known_ms
 from deploy.inspection.explain.model import Gone, KeyAnswer, LeftAnswer, RightAnswer, Written
 from joins.explain import Candidate, MatchReason, SideRecord
 from teacup.base.times import LATEST_MS
@@ -56,7 +56,7 @@ def for_machines(answer: Answer) -> dict[str, Any]:
                     {**_left_json(left), "match_reason": str(candidate.match_reason), "by_ms": candidate.by_ms}
                     for left, candidate in answer.lefts
                 ],
-                "expiry_ms": _known(answer.expiry_ms),
+                "expiry_ms": known_ms(answer.expiry_ms),
                 "searched": _searched(answer.searched),
                 "notes": list(answer.notes),
             }
@@ -78,10 +78,10 @@ def _left_json(answer: LeftAnswer) -> dict[str, Any]:
             "number": answer.number,
             "generation": None if read.plan is None else read.plan.generation,
             "planned_ms": None if read.plan is None else read.plan.listed_ms,
-            "right_watermark_ms": None if read.after is None else _known(read.after.watermark_ms),
-            "left_limit_ms": None if limit is None else _known(limit.limit_ms),
+            "right_watermark_ms": None if read.after is None else known_ms(read.after.watermark_ms),
+            "left_limit_ms": None if limit is None else known_ms(limit.limit_ms),
             "stalled_from_ms": None if limit is None else limit.stalled_from_ms,
-            "expiry_ms": None if read.before is None else _known(read.before.expiry_ms),
+            "expiry_ms": None if read.before is None else known_ms(read.before.expiry_ms),
         },
         "receipt": receipt
         and {"bucket": answer.bucket, "batch": receipt.number, "done": receipt.done, "at_ms": receipt.at_ms},
@@ -128,10 +128,6 @@ def _written_json(row: Written) -> dict[str, Any]:
 
 def _searched(searched: Sequence[int]) -> dict[str, int]:
     return {"read": searched[0], "not_read": searched[1]}
-
-
-def _known(time_ms: int | None) -> int | None:
-    return None if time_ms is None or time_ms <= UNKNOWN // 2 else time_ms
 
 
 def ranked(answer: LeftAnswer) -> list[Candidate]:

@@ -11,7 +11,7 @@ import shlex
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from datadelay.watermark import UNKNOWN
+from datadelay.watermark import UNKNOWN, known_ms
 from deploy.inspection.explain.as_json import Answer, ranked, written_key
 from deploy.inspection.explain.model import Gone, KeyAnswer, LeftAnswer, RecordState, RightAnswer
 from deploy.inspection.explain.remedy import advice
@@ -213,7 +213,7 @@ class Words:
         watermark_ms = state.known_watermark_ms
         if watermark_ms > needed_ms:
             return f"{until}, and it is: the next batch takes it. Is the job running?"
-        more = f", {_about(needed_ms - watermark_ms)} short" if watermark_ms > UNKNOWN // 2 else ""
+        more = f", {_about(needed_ms - watermark_ms)} short" if known_ms(watermark_ms) is not None else ""
         line = f"{until}; now it is complete up to {_time(watermark_ms, record.time_ms)}{more}"
         idle_ms = 0 if answer.read.plan is None else self.now_ms - answer.read.plan.listed_ms
         if idle_ms > IDLE_MS:
@@ -384,7 +384,7 @@ def _because(reason: str | None) -> str:
 
 def _time(time_ms: int, about_ms: int | None = None) -> str:
     """Returns a time for people, without its date if that is the date of `about_ms`."""
-    if time_ms <= UNKNOWN // 2:
+    if known_ms(time_ms) is None:
         return "an unknown time"
     text, other = iso(time_ms), "" if about_ms is None else iso(about_ms)
     date, _, clock = text.partition("T")
