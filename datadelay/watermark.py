@@ -3,7 +3,8 @@
     watermark of a partition   a time T: every record still unread in it has event time >= T
     watermark of a topic       the minimum over its partitions; it never goes back
 
-Three facts about a partition give its watermark, and the largest of them counts:
+Three facts about a partition give its watermark, and the largest of them counts (1: `unread_watermark`, 2 and 3:
+`partition_watermark`):
 
 1. *The first record still unread, or one already read, has time >= H.* No later record is more than the disorder D
    below a time seen before it: the watermark is H - D.
@@ -48,15 +49,9 @@ class Idle(StrEnum):
     HOLD = "hold"
 
 
-def caught_up(position: int, stable: int, high: int) -> bool:
-    """Returns whether nothing is unread and no open transaction hides records after the last stable offset."""
-    return position >= stable and stable == high
-
-
 def partition_watermark(
     *,
     disorder_ms: int,
-    reached_ms: int | None = None,
     newest_ms: int | None = None,
     caught_up_listed_ms: int | None = None,
     producer_delay_ms: int,
@@ -64,13 +59,10 @@ def partition_watermark(
 ) -> int:
     """Returns the watermark of one partition in event-time milliseconds; `UNKNOWN` without any fact.
 
-    reached_ms           the largest H for which the first unread record, or one before it, has time >= H
     newest_ms            the time of the newest record known to be read
     caught_up_listed_ms  the wall clock just before the ends were listed, if the partition is caught up with them
     """
     facts = [UNKNOWN]
-    if reached_ms is not None:
-        facts.append(reached_ms - disorder_ms)
     if newest_ms is not None:
         facts.append(newest_ms - disorder_ms)
     if caught_up_listed_ms is not None and idle is Idle.ADVANCE:

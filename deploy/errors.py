@@ -13,7 +13,6 @@
       +- ForeignRow               the output has a record that the join did not write
       +- BrokerFailed             the development broker did not start, or ended
       +- JarsNotFetched           Maven could not fetch the development broker's jars
-      +- PartFailed               a part of the lookup demo ended, or did not get so far in time
 
 Each class carries the exit code of the command that it ends. The message says which value was wrong, where it came
 from, and what to do.
@@ -75,10 +74,6 @@ class BrokerFailed(DeployError):
 
 class JarsNotFetched(DeployError):
     """Maven could not fetch the development broker's jars; the message has the end of its output."""
-
-
-class PartFailed(DeployError):
-    """A part of the lookup demo ended by itself, or did not get so far in time; the message has its last lines."""
 
 
 def code_of_inspection(error: Exception) -> ExitCode:

@@ -26,9 +26,8 @@ from rich.table import Table
 
 from datadelay.client import DelayClient
 from datadelay.errors import DelayCallFailed, DelayNotFound
-from deploy.errors import PartFailed
 from dev.demo_parts import NOWHERE, ROWS, DemoResult, Traffic, broker_at, console, judge, run_demo, topics_of
-from dev.lookup_parts import DELAY, FEEDER, LOOKUP, STORAGE, LookupParts, LookupPlan
+from dev.lookup_parts import DELAY, FEEDER, LOOKUP, STORAGE, LookupParts, LookupPlan, PartFailed
 from teacup.base.now import Every, wall_ms
 from teacup.kafka.log.broker_log import BrokerLog
 from teacup.kafka.read.range_reader import RangeReader

@@ -28,13 +28,17 @@ import yaml
 
 from datadelay.collector.run import collect
 from deploy.broker.lifeline import Lifeline, free_port
-from deploy.errors import PartFailed
+from deploy.errors import DeployError
 
 STORAGE, DELAY, FEEDER, LOOKUP = "storage", "delay", "feeder", "lookup"
 _TOKENS = {STORAGE: "TEACUP_STORAGE_WRITE_TOKEN", DELAY: "TEACUP_DELAY_WRITE_TOKEN"}
 _COMMANDS = {STORAGE: ("storage", "serve"), DELAY: ("delay", "serve"), FEEDER: ("run",), LOOKUP: ("run",)}
 _READY_WITHIN_S = 60.0
 _STOP_GRACE_S = 30.0
+
+
+class PartFailed(DeployError):
+    """A part of the lookup demo ended by itself, or did not get so far in time; the message has its last lines."""
 
 
 @dataclass(frozen=True, kw_only=True)

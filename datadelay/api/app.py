@@ -251,10 +251,6 @@ class DelayCollector(Collector):
     def __init__(self, delays: Callable[[], Iterable[Delay]]) -> None:
         self._delays = delays
 
-    def describe(self) -> list[GaugeMetricFamily]:
-        """Returns nothing; otherwise it would be scraped when it is registered."""
-        return []
-
     def collect(self) -> Iterable[GaugeMetricFamily]:
         """Returns the four families."""
         labels = ["consumer", "topic"]

@@ -11,7 +11,7 @@ docs/deploy.md with all of this, and grants it to users of a broker that grants 
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from deploy.jobfile.job import JoinJob
@@ -83,16 +83,6 @@ class Use:
     topics: Sequence[Named] = ()
     groups: Sequence[GroupUse] = ()
     transactions: tuple[OutputBucket, Mapping[str, str]] | None = None
-
-    @property
-    def grants(self) -> Iterator[Grant]:
-        """Yields what must be granted."""
-        for topic in self.topics:
-            yield Grant("topic", topic.topic, topic.operations)
-        for group in self.groups:
-            yield group.grant
-        if self.transactions is not None:
-            yield self.transactions[0].grants[1]
 
 
 def to_audit(job: JoinJob, corrections: str | None = None) -> Use:

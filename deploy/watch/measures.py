@@ -165,7 +165,6 @@ BATCH_SECONDS = _seconds("batch_duration", "Duration of a batch, without its pla
 STAGE_SECONDS = _seconds(
     "batch_stage_duration", "Duration of a stage of a batch, of the bucket in which it took longest", "stage"
 )
-STAGES = ("plan", "fetch", "index", "match", "look_up", "store", "produce", "commit")
 """A join has plan, fetch (waiting for records), index (adding right to the window), match, produce and commit. A lookup
 join looks up instead of indexing, a feeder stores, a deduplication matches ids. The rest of the time is Spark's."""
 WAITING = _counter(
@@ -183,7 +182,6 @@ WORKER_RESTARTS = _counter("worker_restarts", "Python workers that replaced one 
 
 # What comes in
 READ = _counter("records_read", "Records that were read", "side")
-SIDES = ("left", "right", "source")
 LATE = _counter("late_records", "Records beyond the disorder of their side", "side")
 DISORDER = _gauge("disorder_seconds", "Largest disorder in the last batch", "side")
 WATERMARK = _gauge(

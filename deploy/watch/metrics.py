@@ -220,7 +220,7 @@ def metrics_routes(jobs: Callable[[], Sequence[Metrics]]) -> Routes:
         from prometheus_client import CollectorRegistry
         from prometheus_client.exposition import choose_encoder
 
-        registry = CollectorRegistry(auto_describe=False)
+        registry = CollectorRegistry()
         registry.register(_Families(jobs()))
         encode, content_type = choose_encoder(asked.headers.get("accept", ""))
         return Answer(encode(registry), content_type)

@@ -8,7 +8,6 @@ next export has the complete counts.
 from __future__ import annotations
 
 import logging
-import math
 from collections.abc import Callable, Iterable
 from typing import Any
 
@@ -82,9 +81,8 @@ class Otlp(Listener):
             case Type.GAUGE:
                 meter.create_observable_gauge(name, [self._values(metric)], unit, metric.meaning)
             case Type.HISTOGRAM:
-                bounds = [bound for bound in metric.buckets if bound < math.inf]
                 self._durations[metric] = meter.create_histogram(
-                    name, unit, metric.meaning, explicit_bucket_boundaries_advisory=bounds
+                    name, unit, metric.meaning, explicit_bucket_boundaries_advisory=metric.buckets
                 )
 
     def _values(self, metric: Metric) -> Callable[[CallbackOptions], Iterable[Observation]]:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from itertools import chain
 from typing import Any, TypeVar
 
-from datadelay.watermark import UNKNOWN, Idle, caught_up
+from datadelay.watermark import UNKNOWN, Idle
 from joins.batch.state import Bucket, PartitionRange
 from joins.plan.clock_steps import ClockSteps, may_go_at
 from joins.spec import BothSides, JoinSpec
@@ -293,7 +293,7 @@ def _claim(spec: JoinSpec, side: str, p: int, end_offsets: EndOffsets, finished_
     finished_ms   the bound of a complete topic (`_finished`), in which nothing becomes readable any more
     """
     ends = end_offsets.side(side)[p]
-    if not caught_up(ends.stable, ends.stable, ends.high):
+    if not ends.settled:
         return UNKNOWN
     if finished_ms is not None:
         return finished_ms

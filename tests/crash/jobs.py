@@ -12,8 +12,7 @@ from typing import Any, Protocol
 
 import yaml
 
-from deploy.errors import PartFailed
-from dev.lookup_parts import DELAY, FEEDER, LOOKUP, STORAGE, LookupParts, LookupPlan
+from dev.lookup_parts import DELAY, FEEDER, LOOKUP, STORAGE, LookupParts, LookupPlan, PartFailed
 from teacup.kafka.write.writer import TopicWriter
 from tests.crash import checks
 from tests.crash.reader import CommittedReader

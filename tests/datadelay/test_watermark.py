@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from datadelay.watermark import UNKNOWN, Idle, caught_up, partition_watermark, watermark
+from datadelay.watermark import UNKNOWN, Idle, partition_watermark, watermark
 from joins.testing.log import Clock, SimulatedLog
 from joins.testing.strategies import histories, specs
 
@@ -19,37 +19,18 @@ def watermark_of(**facts):
     ("facts", "expected"),
     [
         ({}, UNKNOWN),
-        ({"reached_ms": 500}, 490),
         ({"newest_ms": 500}, 490),
-        ({"reached_ms": 500, "newest_ms": 800}, 790),
-        ({"reached_ms": 800, "newest_ms": 500}, 790),
         ({"caught_up_listed_ms": 1_000}, 900),
         ({"caught_up_listed_ms": 1_000, "newest_ms": 500}, 900),
         ({"caught_up_listed_ms": 1_000, "newest_ms": 950}, 940),
         ({"caught_up_listed_ms": 1_000, "idle": Idle.HOLD}, UNKNOWN),
         ({"caught_up_listed_ms": 1_000, "newest_ms": 500, "idle": Idle.HOLD}, 490),
-        ({"reached_ms": -5}, -15),
+        ({"newest_ms": -5}, -15),
     ],
 )
 def test_the_largest_fact_counts(facts, expected):
-    """A record at or above a time, the newest one read, the clock if nothing is unread (unless on hold)."""
+    """The newest record read, the clock if nothing is unread (unless on hold)."""
     assert watermark_of(**facts) == expected
-
-
-@pytest.mark.parametrize(
-    ("position", "stable", "high", "expected"),
-    [
-        (5, 5, 5, True),
-        (0, 0, 0, True),
-        (6, 5, 5, True),
-        (4, 5, 5, False),
-        (5, 5, 6, False),
-        (4, 5, 6, False),
-    ],
-)
-def test_caught_up_means_nothing_unread_and_nothing_hidden(position, stable, high, expected):
-    """An open transaction hides records behind the last stable offset."""
-    assert caught_up(position, stable, high) is expected
 
 
 def test_the_slowest_partition_is_the_watermark():
@@ -75,14 +56,10 @@ def test_it_is_never_beyond_what_is_still_unread(data):
 
     for partition, ends in log.ends().items():
         position = data.draw(st.integers(0, ends.stable))
-        seen = [e for e in topic.partitions[partition][: ends.stable] if e.kind == "data" and e.time_ms <= ceiling_ms]
-        first_unread = next((e.offset for e in seen if e.offset >= position), position)
-        reached = [e.time_ms for e in seen if e.offset <= first_unread]
         found = partition_watermark(
             disorder_ms=side.disorder_ms,
-            reached_ms=data.draw(st.sampled_from([None, *reached])),
             newest_ms=log.newest({partition: position}, ceiling_ms)[partition],
-            caught_up_listed_ms=now_ms if caught_up(position, ends.stable, ends.high) else None,
+            caught_up_listed_ms=now_ms if position >= ends.stable and ends.settled else None,
             producer_delay_ms=spec.producer_delay_ms,
             idle=spec.idle,
         )

@@ -11,7 +11,7 @@ from dataclasses import replace
 import polars as pl
 
 from datadelay.model import Delay, DelayState
-from datadelay.watermark import UNKNOWN, caught_up, partition_watermark, watermark
+from datadelay.watermark import UNKNOWN, partition_watermark, watermark
 from joins.batch.state import BatchPlan
 from joins.batch.ticket import Ticket
 from joins.lookup.batch import StoredRight, StoreProvider
@@ -92,7 +92,7 @@ class Simulated:
             partition_watermark(
                 disorder_ms=self.spec.right.disorder_ms,
                 newest_ms=newest[p],
-                caught_up_listed_ms=listed_ms if caught_up(positions[p], ends.stable, ends.high) else None,
+                caught_up_listed_ms=listed_ms if positions[p] >= ends.stable and ends.settled else None,
                 producer_delay_ms=self.spec.producer_delay_ms,
                 idle=self.spec.idle,
             )

@@ -15,7 +15,6 @@ from joins.lookup.right_items import position_of
 from joins.spec import JoinSpec
 from teacup.base.times import iso
 from teacup.storage.errors import StorageError
-from teacup.storage.model import Keep
 
 
 @dataclass(frozen=True, slots=True)
@@ -29,7 +28,6 @@ class StoredNow:
 
     records: tuple[SideRecord, ...] = ()
     retained_from_ms: int | None = None
-    latest_only: bool = False
     problem: str | None = None
 
 
@@ -64,7 +62,7 @@ def stored_now(spec: JoinSpec, key: bytes, complete_ms: int | None) -> StoredNow
         )
         for row in rows.to_dicts()
     )
-    return StoredNow((*records, *deletes), kept_from, namespace.keep is Keep.LATEST)
+    return StoredNow((*records, *deletes), kept_from)
 
 
 def _read(time_ms: int, complete_ms: int | None) -> BatchSpan:

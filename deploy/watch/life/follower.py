@@ -26,13 +26,11 @@ class Follower(Listener):
         self._code: int | None = None
         self._last_code: int | None = None
         self._restart_ms: int | None = None
-        self._starts = 0
 
     def opening(self, description: JobDescription) -> None:
         with self._lock:
             self._now = self._code = self._restart_ms = None
             self._ends, self._error = description.ends, ""
-            self._starts += 1
 
     def moment(self, now: JobState) -> None:
         with self._lock:
@@ -85,8 +83,3 @@ class Follower(Listener):
     def last_code(self) -> int | None:
         """The exit code of the last run that has ended, even while the next one runs."""
         return self._last_code
-
-    @property
-    def restarted(self) -> int:
-        """How often the job was restarted."""
-        return max(self._starts - 1, 0)

@@ -95,11 +95,6 @@ class Life:
         return self.state in (State.RUNNING, State.HELD) and self.reason != EXECUTORS
 
     @property
-    def ended(self) -> bool:
-        """Whether the job has ended and stays down."""
-        return self.state in (State.DONE, State.STOPPED, State.FAILED)
-
-    @property
     def line(self) -> str:
         """State and text in one line, and since when unless the text says so."""
         if not self.text:
