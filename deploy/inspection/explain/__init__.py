@@ -2,7 +2,6 @@
 
 answers.py  answers questions about a key, or about the record at a position
 as_json.py  the answer for machines (pure)
-command.py  a question becomes an answer, in lines or JSON
 inputs.py   records of both topics, by position or by key and time, parsed as the join parses them
 left.py     the answer about a left record
 model.py    the answer as data (pure)
