@@ -2,7 +2,7 @@
 
     DeployError
       +- TopicsMissing            topics that the job file names do not exist
-      +- CheckpointUnusable       the checkpoint's folder cannot be written to
+      +- CheckpointUnusable       the checkpoint cannot be used for what was asked
       |    +- CheckpointInUse     another process runs on it
       |    +- DiskFull            a disk that the job writes to is full or read-only
       |    +- JobRenamed          it was written under another name of the job
@@ -33,7 +33,7 @@ class TopicsMissing(DeployError, Invalid):
 
 
 class CheckpointUnusable(DeployError, exit_code=ExitCode.CHECKPOINT):
-    """The checkpoint's folder cannot be written to."""
+    """The checkpoint cannot be used for what was asked; the message says why."""
 
 
 class CheckpointInUse(CheckpointUnusable):

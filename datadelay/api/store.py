@@ -239,15 +239,17 @@ class DelayStore:
         )
 
 
+_PAGES = 256
+
+
 class HistoryPages:
-    """Encoded pages of histories, at most `capacity`, until something new is published: many look at a few charts.
+    """Encoded pages of histories, at most `_PAGES`, until something new is published: many look at a few charts.
 
     A page is stored with the `Published` object that was current before the page was read. A page of an older object is
     never returned. The least recently used pages are dropped first. For use on one event loop only.
     """
 
-    def __init__(self, capacity: int = 256) -> None:
-        self._capacity = capacity
+    def __init__(self) -> None:
         self._pages: OrderedDict[Hashable, tuple[Published, bytes]] = OrderedDict()
 
     def get(self, query: Hashable, current: Published) -> bytes | None:
@@ -262,7 +264,7 @@ class HistoryPages:
         """Stores a page that was read after `current` was published."""
         self._pages[query] = (current, page)
         self._pages.move_to_end(query)
-        if len(self._pages) > self._capacity:
+        if len(self._pages) > _PAGES:
             self._pages.popitem(last=False)
 
 

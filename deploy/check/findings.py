@@ -187,7 +187,7 @@ def of_topic(facts: TopicFacts) -> Iterator[Finding]:
 def of_replicas(what: str, topic: str, replicas: Replicas | None, brokers: int) -> Finding:
     """Says whether a topic accepts writes, and still would after the loss of one broker.
 
-    found     None if it may not be described
+    replicas  None: they may not be described
     brokers   the number of brokers
     """
     if replicas is None:

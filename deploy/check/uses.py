@@ -66,9 +66,9 @@ class GroupUse:
     kafka: Mapping[str, str]
 
     @classmethod
-    def named(cls, group: str, what: str, kafka: Mapping[str, str], operation: str = "Read") -> GroupUse:
+    def named(cls, group: str, what: str, kafka: Mapping[str, str]) -> GroupUse:
         """Returns the use of one group."""
-        return cls(group, what, Grant("group", group, (operation,)), kafka)
+        return cls(group, what, Grant("group", group, ("Read",)), kafka)
 
     @classmethod
     def receipts(cls, bucket: OutputBucket, kafka: Mapping[str, str], operation: str = "Read") -> GroupUse:

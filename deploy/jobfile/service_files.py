@@ -55,25 +55,25 @@ class ServiceFile:
     warning: str | None = None
 
 
-def check_service(path: Path, environ: Mapping[str, str] = os.environ) -> ServiceFile | None:
+def check_service(path: Path) -> ServiceFile | None:
     """Checks the file of a service; returns None for any other file. Raises `SettingsInvalid` with every problem."""
     service = service_of(load_yaml(path))
     if service is None:
         return None
-    document = Document.read(path, environ)
+    document = Document.read(path)
     keys: Keys | None = None
     problems: list[str] = []
     try:
         keys = document.as_model(service.keys)
     except SettingsInvalid as error:
         problems += error.problems
-    problems += _of_files(service.keys, keys, document, environ)
+    problems += _of_files(service.keys, keys, document)
     if problems:
         raise SettingsInvalid(path, problems)
     return ServiceFile(service.name, getattr(keys, "exposed", None))
 
 
-def _of_files(model: type[Keys], keys: Keys | None, document: Document, environ: Mapping[str, str]) -> Iterator[str]:
+def _of_files(model: type[Keys], keys: Keys | None, document: Document) -> Iterator[str]:
     """Yields what is wrong with the tokens and certificates of a server, and with the URL of its store.
 
     keys   None: others of its keys are not valid
@@ -94,7 +94,7 @@ def _of_files(model: type[Keys], keys: Keys | None, document: Document, environ:
     def tokens() -> None:
         anonymous = values.get("anonymous") or ()
         allowed = keys.scopes if isinstance(keys, ServerKeys) else None
-        load_tokens(path("tokens_file"), environ, anonymous, variables=model.token_variables, allowed=allowed)
+        load_tokens(path("tokens_file"), os.environ, anonymous, variables=model.token_variables, allowed=allowed)
 
     checks: dict[tuple[str, ...], Callable[[], None]] = {
         ("tokens_file",): tokens,

@@ -273,8 +273,8 @@ def stream_of(
     job: JoinJob,
     control: JoinControl,
     asked: Deduplication | None,
-    term: int = 0,
-    kept: RowsToKeep | None = None,
+    term: int,
+    kept: RowsToKeep | None,
 ) -> Stream:
     """Returns how a job's batches are carried out: its tasks report what became of each bucket."""
     spec = job.spec

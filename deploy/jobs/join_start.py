@@ -71,9 +71,7 @@ def buckets_of(job: JoinJob, before: int = 0) -> list[OutputBucket]:
     return [output_bucket(job.spec, job.output, number) for number in range(max(count, before))]
 
 
-def take_output(
-    job: JoinJob, *, take_over: bool, moved: Handover | None = None, terms: bool = False
-) -> tuple[str, int]:
+def take_output(job: JoinJob, *, take_over: bool, moved: Handover | None, terms: bool) -> tuple[str, int]:
     """Claims the output; returns the checkpoint's generation, and the term of this start.
 
     take_over   a new checkpoint may claim an output that another one has written to

@@ -127,7 +127,7 @@ class DeduplicatedWriting(Writing):
 
 
 def open_writing(
-    spec: JoinSpec, output: Output, begin: Begin, deduplication: Deduplication | None = None, term: int = 0
+    spec: JoinSpec, output: Output, begin: Begin, deduplication: Deduplication | None, term: int
 ) -> Writing:
     """Opens the writing that the output asks for. Raises `KafkaUnavailable`, `TopicMissing`, `DedupError`.
 

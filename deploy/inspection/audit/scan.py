@@ -237,11 +237,11 @@ class Tables:
         folder: Path,
         now_ms: int,
         sample: int | None,
-        tell: Tell | None = None,
+        tell: Tell,
     ) -> None:
         self._job, self._course, self._folder, self._now_ms = job, history, folder, now_ms
         self._writers, self.of_others, self.of_later = writers, 0, 0
-        self._sample, self._tell = sample, tell or (lambda *_: None)
+        self._sample, self._tell = sample, tell
         self._lock, self._done, self._all = threading.Lock(), 0, 0
         self._files = 0
 

@@ -118,7 +118,7 @@ def _record_json(record: SideRecord) -> dict[str, Any]:
 def _written_json(row: Written) -> dict[str, Any]:
     return {
         "topic": row.topic,
-        "position": [row.partition, row.offset],
+        "position": list(row.position),
         "right": row.right and list(row.right),
         "batch": None if row.batch is None else str(row.batch),
         "outcome": row.outcome,

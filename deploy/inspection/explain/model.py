@@ -20,7 +20,7 @@ class Written:
     """A record that the join has written: a row, or a copy in a side topic.
 
     right    the position of the right record; None if the row has none
-    batch    the batch that wrote it; None for a copy, or a row of a version without this header
+    batch    the batch that wrote it; None: a version without this header wrote it
     outcome, reason   as far as it says; a row with a `select` has no reason
     """
 
@@ -33,6 +33,11 @@ class Written:
     late: bool = False
     outcome: str | None = None
     reason: str | None = None
+
+    @property
+    def position(self) -> Position:
+        """Returns the record's partition and offset."""
+        return self.partition, self.offset
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,7 +75,10 @@ def limit_of(spec: JoinSpec, read: BatchRead) -> Limit | None:
 
 
 class RecordState(StrEnum):
-    """What became of a record: of a left one the first seven, of a right one all but the first two and `held`."""
+    """What became of a record.
+
+    Of a left one: the first seven. Of a right one: all but the first three and `under_way`.
+    """
 
     MATCHED = "matched"
     UNMATCHED = "unmatched"
@@ -105,7 +113,7 @@ class Gone:
 class LeftAnswer:
     """What became of a left record, and why.
 
-    written_by   the batch that wrote its row, if that is known, and whether it is of this checkpoint
+    ours         whether its rows are of this checkpoint
     read, limit  the batch that read it, by the checkpoint; which left records went in it
     bucket       of its rows, None if no plan has it yet; receipt: the bucket's newest
     moved_from   the checkpoint that joined it, before `teacup move`; None: this one does

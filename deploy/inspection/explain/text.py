@@ -61,7 +61,7 @@ class Words:
         for row in rows.written:
             right = "no right record" if row.right is None else _at(self.spec.right.topic, row.right)
             because = _because(row.reason)
-            where = _at(row.topic, (row.partition, row.offset))
+            where = _at(row.topic, row.position)
             yield f"  its row is still there, {where}: {row.outcome}{because}, {right}"
         if rows.offsets and not rows.written:
             rest = f"; {rows.unread:,} were not read (`--most`)" if rows.unread else ""
@@ -107,7 +107,7 @@ class Words:
         yield self._record("right", record)
         yield f"  {self._became_of_right(answer)}"
         for copy in answer.copies:
-            where = _at(copy.topic, (copy.partition, copy.offset))
+            where = _at(copy.topic, copy.position)
             if copy.topic != self.output:
                 yield f"  copied to {where}: {copy.outcome}{_because(copy.reason)}"
         if answer.read.plan is not None and answer.read.batches.number is not None:
@@ -155,9 +155,9 @@ class Words:
 
     def _rows(self, answer: LeftAnswer) -> str:
         rows = answer.rows.written
-        where = [_at(row.topic, (row.partition, row.offset)) for row in rows]
+        where = [_at(row.topic, row.position) for row in rows]
         if not rows:
-            where = [_at(copy.topic, (copy.partition, copy.offset)) for copy in answer.copies]
+            where = [_at(copy.topic, copy.position) for copy in answer.copies]
             return f": copied to {', '.join(where)}" if where else ""
         again = len(rows) > 1 and len({row.right for row in rows}) < len(rows)
         repeated = "; written more than once, as at-least-once output may be" if again else ""
@@ -165,7 +165,7 @@ class Words:
         others = "" if answer.ours else "; another checkpoint, or another job, wrote it"
         if answer.moved_from is not None:
             others = f"; checkpoint {answer.moved_from} wrote it, before `teacup move` or `teacup rewind`"
-        copies = "".join(f"; copied to {_at(c.topic, (c.partition, c.offset))} ({c.outcome})" for c in answer.copies)
+        copies = "".join(f"; copied to {_at(c.topic, c.position)} ({c.outcome})" for c in answer.copies)
         return f": {what} {', '.join(where)}{repeated}{others}{copies}"
 
     def _batch(self, answer: LeftAnswer) -> Iterator[str]:
@@ -329,10 +329,10 @@ class Words:
                 mine = [row for row in rows if row.right == answer.record.position]
                 if not mine:  # a dead letter about the left record replaces the row
                     return "joined: its row could not be written, see its left record below"
-                return f"joined: it is in {', '.join(_at(row.topic, (row.partition, row.offset)) for row in mine)}"
+                return f"joined: it is in {', '.join(_at(row.topic, row.position) for row in mine)}"
             case RecordState.UNJOINED if Outcome.UNJOINED in self.spec.right.type.outcomes:
                 rows = [copy for copy in answer.copies if copy.outcome == Outcome.UNJOINED]
-                own = ", ".join(_at(row.topic, (row.partition, row.offset)) for row in rows) or "not found"
+                own = ", ".join(_at(row.topic, row.position) for row in rows) or "not found"
                 return f"unjoined{_because(answer.reason)}: its row, {own}, has no left"
             case RecordState.UNJOINED if answer.copies:
                 return f"unjoined{_because(answer.reason)}: it is in no row, and never will be"

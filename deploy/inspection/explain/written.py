@@ -1,4 +1,4 @@
-"""What a join has written about a record: its rows in the output, copies in side topics, and the receipt.
+"""What a join has written about a record: its rows in the output, and copies in side topics.
 
 A row's header `teacup` names the positions of both records, so the row is found by them, whatever the form of its
 value. A row's time is that of its left record: the search begins where this time begins according to the output's time

@@ -150,6 +150,7 @@ class WaitCurve:
     def drawn(self) -> dict[str, Any]:
         """Returns the curve as JSON.
 
+        since_ms        when the first of these batches was planned; None: there is none
         rows, matched   rows of left records in the batches where the join followed its topics, and their matches
         left_out        matched rows for which it is unknown when the right record became readable
         less            [ms, lost by less waiting, lost by a shorter `after`], as fractions of the rows
