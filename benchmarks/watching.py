@@ -40,7 +40,7 @@ from deploy.watch.life.follower import Follower
 from deploy.watch.life.moment import JobState, Phase, TopicLag
 from deploy.watch.listener import JobDescription
 from deploy.watch.metrics import Metrics, metrics_routes
-from deploy.watch.server import Asked
+from deploy.watch.server import Request
 from joins.batch.facts import BucketFacts, RangeFacts
 from joins.read.summary import BucketSummary
 from joins.spec import JoinSpec, Right, Side
@@ -183,7 +183,7 @@ def by_parts(every_ms: int) -> None:
         "a batch": cpu_s(lambda: metrics.batch(report), 2_000),
         "a moment": cpu_s(lambda: metrics.moment(state), 2_000),
         "a note": cpu_s(lambda: notes.planned(0.01), 500),
-        "a scrape": cpu_s(lambda: metrics_routes(lambda: [metrics])["/metrics"](Asked("/metrics")), 100),
+        "a scrape": cpu_s(lambda: metrics_routes(lambda: [metrics])["/metrics"](Request("/metrics")), 100),
     }
     per_s = (costs["a batch"] + 2 * costs["a note"]) * 1_000 / every_ms
     per_s += 2 * costs["a moment"] + costs["a scrape"] / SCRAPED_EVERY_S

@@ -247,7 +247,7 @@ MUTATIONS = (
     Mutation(
         "a task's second attempt loads the output",
         "dedup/restart/deduplicator.py",
-        "if attempt.task:",
+        "if attempt.earlier:",
         "if False:",
         "tests/dedup/restart/test_deduplicator.py",
     ),

@@ -144,10 +144,10 @@ class Reason(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Attempt:
-    """One try of one task; attempts count from 0."""
+    """One try of one task; earlier: how many came before."""
 
     batch: int
-    task: int = 0
+    earlier: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -182,7 +182,7 @@ class Switch:
 
     def reason(self, attempt: Attempt) -> Reason | None:
         """Returns why this attempt needs the output loaded; None if it does not."""
-        if attempt.task:
+        if attempt.earlier:
             return Reason.TASK_ATTEMPT
         if not self._met_restart and self._replay.covers(attempt.batch):
             return Reason.DRIVER_RESTART

@@ -186,7 +186,7 @@ def _source(job: TopicJob, span: BatchPart) -> Remaining:
 
 def _settled_at_ms(job: TopicJob, attempt: Attempt) -> int | None:
     """Returns the time from which nothing of an earlier attempt can arrive; None if there was none."""
-    if attempt.task:
+    if attempt.earlier:
         return job.config.settled_at_ms(wall_ms())
     return job.config.settled_at_ms(job.replay.started_ms) if job.replay.covers(attempt.batch) else None
 

@@ -1,12 +1,12 @@
 """What a user may do at the brokers. Everything that is missing is named at once, with what grants it.
 
-    topic_facts   describes each topic, with what the user may do with it
-    check_topics  at the start of a job: its topics exist and may be used
-    check_group   at the start of a feeder: its positions can be committed
-    to_run        what a job uses; for other commands see `deploy.check.uses`
-    lacking       which parts of a use the brokers do not grant: topics, groups and transactional ids
-    alike         groups what a single request to the brokers can ask
-    explained     extends a refusal by everything that is missing, not just what was met first
+    topic_facts       describes each topic, with what the user may do with it
+    check_topics      at the start of a job: its topics exist and may be used
+    check_group       at the start of a feeder: its positions can be committed
+    to_run            what a job uses; for other commands see `deploy.check.uses`
+    lacking           which parts of a use the brokers do not grant: topics, groups and transactional ids
+    grouped_by        groups what a single request to the brokers can ask
+    naming_all_lacks  extends a refusal by everything that is missing, not just what was met first
 
 A topic for late records or dead letters may be first written to weeks later, and a transaction with a missing topic
 fails with Kafka's own error: both are bad moments to learn about a mistyped name. So a missing topic is refused even if
@@ -76,13 +76,13 @@ class GroupAnswer:
 def topic_facts(asked: Sequence[Named], *, config: bool = True) -> list[TopicFacts]:
     """Returns what the brokers say about each topic; `config` adds the configuration of topics that are read."""
     topics: dict[str, Described | KafkaIOError] = {}
-    for kafka, some in alike(asked, lambda topic: topic.kafka):  # output topics may be on other brokers
+    for kafka, some in grouped_by(asked, lambda topic: topic.kafka):  # output topics may be on other brokers
         described = describe(kafka, sorted({topic.topic for topic in some}))
         topics |= {topic.key: described[topic.topic] for topic in some}
     return [_facts(topic, topics[topic.key], config=config) for topic in asked]
 
 
-def alike(items: Iterable[T], of: Callable[[T], K]) -> list[tuple[K, list[T]]]:
+def grouped_by(items: Iterable[T], of: Callable[[T], K]) -> list[tuple[K, list[T]]]:
     """Groups items by `of`, keeping their order."""
     groups: list[tuple[K, list[T]]] = []
     for item in items:
@@ -173,7 +173,7 @@ def of_topics(asked: Sequence[Named], facts: Sequence[TopicFacts]) -> list[Lack]
 def group_answers(uses: Sequence[GroupUse]) -> list[GroupAnswer]:
     """Returns what the brokers say about each group; for receipts, about the first group."""
     answers = []
-    for (kafka, operations), some in alike(uses, lambda use: (use.kafka, use.grant.operations)):
+    for (kafka, operations), some in grouped_by(uses, lambda use: (use.kafka, use.grant.operations)):
         codes = error_codes(kafka, [use.group for use in some], reading="Read" in operations)
         answers += [GroupAnswer(use, None if codes is None else codes.get(use.group, 0)) for use in some]
     return answers
@@ -201,12 +201,12 @@ def of_transactions(use: Use) -> list[Lack]:
 
 def refused(lacks: Sequence[Lack]) -> AccessRefused:
     """Returns the error for missing grants, with a sentence and commands for each user."""
-    users = alike(lacks, lambda lack: lack.kafka)
+    users = grouped_by(lacks, lambda lack: lack.kafka)
     return AccessRefused("; ".join(refusal([lack.grant for lack in some], kafka) for kafka, some in users))
 
 
 @contextmanager
-def explained(use: Callable[[], Use]) -> Iterator[None]:
+def naming_all_lacks(use: Callable[[], Use]) -> Iterator[None]:
     """Extends a refusal by everything that is missing. It is unchanged if nothing is, or if the connection was refused.
 
     use   returns what the block does at the brokers

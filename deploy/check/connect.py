@@ -13,8 +13,8 @@ from confluent_kafka import KafkaError
 from deploy.check.access import (
     GroupAnswer,
     Lack,
-    alike,
     group_answers,
+    grouped_by,
     of_groups,
     of_topics,
     of_transactions,
@@ -108,7 +108,7 @@ def _of_replicas(use: Use, there: Mapping[str, TopicFacts]) -> Iterator[Finding]
     if use.transactions is not None:
         written.append(("output.delivery.replicas", TRANSACTIONS, use.transactions[1]))
     written += [("groups.replicas", GROUPS, group.kafka) for group in use.groups[:1]]
-    for kafka, some in alike(written, lambda each: each[2]):
+    for kafka, some in grouped_by(written, lambda each: each[2]):
         replicas, brokers = replicas_of(kafka, [topic for _, topic, _ in some]), broker_count(kafka)
         yield from (of_replicas(what, topic, replicas.get(topic), brokers) for what, topic, _ in some)
 

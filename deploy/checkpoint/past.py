@@ -35,25 +35,24 @@ class Past:
     """What a checkpoint has done.
 
     number       the number of its folder
-    after        the number of the folder with its last batch: the same, unless a rewind was undone and nothing done
-                 since
+    folder_with_last_batch   its number: the same, unless a rewind was undone and nothing done since then
     plan         the plan of its last batch
     completed    whether that batch was completed
     left         the offset of each partition before which every left record was delivered
     settled      whether no left record from there on has a row, of an uncompleted batch or kept since a rewind which
                  the job has not caught up with
     generations  its own, and earlier ones as far as known
-    before       the folder that it was rewound from; None if it was not
+    rewound_from   the folder that it was rewound from; None if it was not
     """
 
     number: int
-    after: int
+    folder_with_last_batch: int
     plan: BatchPlan
     completed: bool
     left: Mapping[int, int]
     settled: bool
     generations: tuple[str, ...]
-    before: int | None
+    rewound_from: int | None
 
 
 def past_of(job: JoinJob, number: int) -> Past:
@@ -75,20 +74,20 @@ def past_of(job: JoinJob, number: int) -> Past:
             return past_of(job, rewound.before)
         past = past_of(job, rewound.after)
         settled = past.completed and rewound.kept is None
-        return replace(past, number=number, settled=settled, left=note.left, before=rewound.before)
+        return replace(past, number=number, settled=settled, left=note.left, rewound_from=rewound.before)
     checkpoint.check_name(job.spec.name)
     completed = checkpoint.is_committed()
     state = state_after(as_it_was(job.spec, plan), plan, here.facts_folders) if completed else plan
     left = Handover.of(state, here.checkpoint, job.spec, job.output.topic).left
     return Past(
         number=number,
-        after=number,
+        folder_with_last_batch=number,
         plan=plan,
         completed=completed,
         left=left,
         settled=completed and rows_that_stay(note, left) is None,
         generations=(*(() if note is None else note.generations), plan.generation),
-        before=None if rewound is None else rewound.before,
+        rewound_from=None if rewound is None else rewound.before,
     )
 
 
@@ -131,7 +130,7 @@ def last_written(job: JoinJob) -> LastWritten:
 
 
 @dataclass(frozen=True, slots=True)
-class Begins:
+class StartOffsets:
     """Where a join would begin.
 
     spec      the join, with the path that it takes
@@ -156,7 +155,7 @@ def left_from(job: JoinJob, time_ms: int) -> Mapping[int, int]:
         return left_start(Beginning(spec, EndOffsets(wall_ms(), left.ends(), {})), left).offsets
 
 
-def begins_at(job: JoinJob, time_ms: int, past: Mapping[int, int] | None = None) -> Begins:
+def begins_at(job: JoinJob, time_ms: int, past: Mapping[int, int] | None = None) -> StartOffsets:
     """Finds where a job begins that reads left from a time on.
 
     past   how far each left partition was read; no partition begins later
@@ -194,4 +193,4 @@ def begins_at(job: JoinJob, time_ms: int, past: Mapping[int, int] | None = None)
             right_from = {p: r.start for bucket in first.buckets.values() for p, r in bucket.right.items()}
             if (count := first.skipped.get("left_without_right", 0)) > 0:
                 lost = (*lost, f"retention has deleted right records that about {count} left records may match")
-        return Begins(spec, end_offsets, left.topic_id(), offsets, right_from, starts.offsets, lost)
+        return StartOffsets(spec, end_offsets, left.topic_id(), offsets, right_from, starts.offsets, lost)

@@ -84,7 +84,7 @@ def audit_of(job_file: Path, assignments: Sequence[str], asked: AuditRequest) ->
     asked.check_corrections(job)
     from duckdb import Error as DatabaseError
 
-    from deploy.check.access import explained
+    from deploy.check.access import naming_all_lacks
     from deploy.check.uses import to_audit
     from deploy.inspection.audit.run import audit
     from teacup.kafka.log.admin import BROKERS_WITHIN_S, wait_for_brokers
@@ -92,7 +92,7 @@ def audit_of(job_file: Path, assignments: Sequence[str], asked: AuditRequest) ->
     try:
         with reported(code_of_inspection):
             wait_for_brokers(job.spec.kafka, give_up_after_s=BROKERS_WITHIN_S)
-            with explained(lambda: to_audit(job, asked.corrections)), _progress() as tell:
+            with naming_all_lacks(lambda: to_audit(job, asked.corrections)), _progress() as tell:
                 findings = audit(
                     *(job, *times),
                     percent=percent,

@@ -11,7 +11,7 @@ from pathlib import Path
 
 import typer
 
-from deploy.check.access import explained
+from deploy.check.access import naming_all_lacks
 from deploy.check.uses import to_explain
 from deploy.cli.commands import again, loaded_join, reported
 from deploy.errors import code_of_inspection
@@ -75,7 +75,7 @@ def explain_of(
     job = loaded_join(job_file, assignments, "only records of joins can be explained")
     with reported(code_of_inspection):
         wait_for_brokers(job.spec.kafka, give_up_after_s=BROKERS_WITHIN_S)
-        with explained(lambda: to_explain(job)), Explainer.opened(job, _progress, question.most) as explainer:
+        with naming_all_lacks(lambda: to_explain(job)), Explainer.opened(job, _progress, question.most) as explainer:
             answer = question.answered(explainer)
             stored, command = explainer.how_far_stored(), again("explain", job_file, assignments)
             words = Words(explainer.spec, job.output.topic, command, wall_ms(), stored)

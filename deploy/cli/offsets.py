@@ -64,13 +64,13 @@ def at_command(
     Exit code 9 if the records around an answer contradict it. With --payload-time answers start --disorder-ms
     earlier, because a record may lie that far below a time before it.
     """
-    from deploy.check.access import explained
+    from deploy.check.access import naming_all_lacks
     from deploy.check.uses import to_set_offsets
 
     log_to_stderr(logging.WARNING)
     with reported():
         search = Search(_kafka(bootstrap_servers, kafka_config), payload_time, disorder_ms)
-        with explained(lambda: to_set_offsets(topic, search.kafka)):
+        with naming_all_lacks(lambda: to_set_offsets(topic, search.kafka)):
             at_time = search.offsets_at(topic, time_text)
     Console(width=120).print(_offsets_table(topic, at_time))
     if not all(offset.verified for offset in at_time):
@@ -113,7 +113,7 @@ def set_command(
     disorder_ms: Disorder = DISORDER_MS,
 ) -> None:
     """Set a stopped consumer to a time, or back to an undo file's positions. Writes only with --apply."""
-    from deploy.check.access import explained
+    from deploy.check.access import naming_all_lacks
     from deploy.check.uses import to_set_offsets
 
     log_to_stderr(logging.WARNING)
@@ -121,7 +121,7 @@ def set_command(
     consumer = PositionsOwner(group, zookeeper, root, consumer_id, topic_folders)
     with reported():
         search = Search(_kafka(bootstrap_servers, kafka_config), payload_time, disorder_ms)
-        with explained(lambda: to_set_offsets(goal.named(), search.kafka, group)):
+        with naming_all_lacks(lambda: to_set_offsets(goal.named(), search.kafka, group)):
             saved = _set(consumer, goal, search, save_undo, apply=apply)
     if saved is not None:
         typer.echo(f"written; `teacup offsets set --undo {saved} ...` puts the old offsets back")

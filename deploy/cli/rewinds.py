@@ -86,10 +86,10 @@ def rewind_of(
     asked.check()
     job = loaded_join(job_file, assignments, OTHER_KIND)
     log_job(as_json=job.json_log, job=job.job_name, runs=asked.into is not None)
-    from deploy.check.access import explained
+    from deploy.check.access import naming_all_lacks
     from deploy.check.uses import to_backfill, to_rewind
 
-    with reported(), explained(lambda: to_backfill(job) if asked.into is not None else to_rewind(job)):
+    with reported(), naming_all_lacks(lambda: to_backfill(job) if asked.into is not None else to_rewind(job)):
         if asked.into is not None:
             return _backfill(job, asked, asked.into, run)
         lines = [*_in_place(job, asked)]

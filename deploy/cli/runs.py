@@ -133,11 +133,11 @@ def move_of(job_file: Path, other: str, assignments: Sequence[str] = ()) -> Exit
     """Lets the job's checkpoint continue after the other one; errors as in `run_file`."""
     job = loaded_join(job_file, assignments, "only a join can be moved to a new checkpoint")
     log_job(as_json=job.json_log, job=job.job_name, runs=False)
-    from deploy.check.access import explained
+    from deploy.check.access import naming_all_lacks
     from deploy.check.uses import to_move
     from deploy.jobs.move import move
 
-    with reported(), explained(lambda: to_move(job)):
+    with reported(), naming_all_lacks(lambda: to_move(job)):
         moved = move(job, other)
     typer.echo(
         f"{job.checkpoint} goes on after batch {moved.number} of {other}, with left at {offsets_text(moved.left)}"

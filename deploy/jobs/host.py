@@ -39,15 +39,15 @@ class SparkOfJob(Protocol):
 class Host(Protocol):
     """The job's process, its own (`Alone`) or shared (`deploy.jobs.many_jobs`).
 
-    supervisor   is notified of the job's state
-    rests        multiplier of the poll interval when jobs share a process
+    supervisor      is notified of the job's state
+    poll_slowdown   multiplier of the poll interval when jobs share a process
     """
 
     @property
     def supervisor(self) -> Supervised: ...
 
     @property
-    def rests(self) -> float: ...
+    def poll_slowdown(self) -> float: ...
 
     def session(self, kind: JobKind) -> AbstractContextManager[SparkOfJob]:
         """Opens the job's session; its JVM may still be starting."""
@@ -61,7 +61,7 @@ class Host(Protocol):
 class Alone:
     """The process of one job."""
 
-    rests = 1.0
+    poll_slowdown = 1.0
 
     def __init__(self) -> None:
         self.supervisor = Supervisor()

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 TRIED_AGAIN = frozenset({ExitCode.FAILED, ExitCode.UNREACHABLE})
 WAITS_S = (2.0, 60.0)
 """The pause before a restart after a failure: the first, doubled each time, and the longest."""
-JOBS_PER_REST, MOST_RESTS = 5, 6.0
+JOBS_AT_FULL_PACE, MOST_SLOWDOWN = 5, 6.0
 
 
 class SharedSession:
@@ -36,7 +36,7 @@ class SharedSession:
         check_java()
         jobs = [kind.common for kind in kinds]
         self.properties = jobs[0].spark
-        self.rests = min(max(files / JOBS_PER_REST, 1.0), MOST_RESTS)
+        self.poll_slowdown = min(max(files / JOBS_AT_FULL_PACE, 1.0), MOST_SLOWDOWN)
         self.session = Session(
             "teacup",
             spark_properties(jobs[0], {"spark.scheduler.mode": "FAIR"}, name=""),
@@ -86,8 +86,8 @@ class JobShare:
         self.next_s = wait_s
 
     @property
-    def rests(self) -> float:
-        return self._session.rests
+    def poll_slowdown(self) -> float:
+        return self._session.poll_slowdown
 
     @property
     def supervisor(self) -> Supervised:

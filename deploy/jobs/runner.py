@@ -27,7 +27,7 @@ from typing import TYPE_CHECKING, Any
 
 from py4j.protocol import Py4JError
 
-from deploy.check.access import check_topics, explained, to_run
+from deploy.check.access import check_topics, naming_all_lacks, to_run
 from deploy.check.machine import written_folders
 from deploy.check.uses import Named
 from deploy.checkpoint.lock import checkpoint_lock
@@ -207,7 +207,7 @@ class _RunOfJob:
         if turn is None:
             kind.read_checkpoint()
         with self.host.session(kind) as session:  # its JVM starts in the background
-            with explained(lambda: to_run(kind)):
+            with naming_all_lacks(lambda: to_run(kind)):
                 begins = ready(partial(connect, kind.wait, self.listener), kind.topics(), lambda: self.stop.asked)
                 if begins and turn is None:
                     kind.prepare()
@@ -232,7 +232,7 @@ class _RunOfJob:
         """Runs the job in a warm session; its topics existed when the process was started."""
         self.listener.moment(JobState(at_ms=wall_ms(), phase=Phase.STARTING))
         self.kind.read_checkpoint()
-        with explained(lambda: to_run(self.kind)):
+        with naming_all_lacks(lambda: to_run(self.kind)):
             self.kind.prepare()
         check()
         return self._carried_out(session, check)
@@ -276,7 +276,7 @@ class _RunOfJob:
 
         offsets = LatestOffsets(lambda: GroupOffsets(kind.name, kind.kafka))
         reads = list(dict.fromkeys(named.topic for named in kind.topics() if not named.written))
-        backlog = Backlog(reads, positions, kind.kafka, host.rests)
+        backlog = Backlog(reads, positions, kind.kafka, host.poll_slowdown)
         stream = kind.stream(session.spark, lambda: stop.asked)
         reader = stream.reader
         loop = started(kind, stream, session, finish, committed)
@@ -285,10 +285,10 @@ class _RunOfJob:
         if listener.watches:
             backlog.start()
         starved = self._starved(session)
-        asked, polls = False, Every(FAILURES_EVERY_S * host.rests)
+        asked, polls = False, Every(FAILURES_EVERY_S * host.poll_slowdown)
         host.supervisor.ready()
         try:
-            while not loop.awaitTermination(POLL_S * (1 if stop.asked else host.rests)):
+            while not loop.awaitTermination(POLL_S * (1 if stop.asked else host.poll_slowdown)):
                 host.supervisor.alive(stops=stop.asked)
                 check()
                 state = now()

@@ -54,7 +54,7 @@ class RowsToKeep:
         """Returns how many left records have a row."""
         return sum(int(np.bitwise_count(bits).sum()) for p, (_, bits) in self.partitions.items() if p >= 0)
 
-    def before(self, ends: Mapping[int, int]) -> RowsToKeep:
+    def ending_at(self, ends: Mapping[int, int]) -> RowsToKeep:
         """Returns the rows before an offset of each left partition, and those of right."""
         partitions = {}
         for p, (begin, bits) in self.partitions.items():
@@ -62,7 +62,7 @@ class RowsToKeep:
             partitions[p] = begin, np.packbits(np.unpackbits(bits)[:count])
         return RowsToKeep(partitions)
 
-    def since(self, starts: Mapping[int, int]) -> RowsToKeep:
+    def starting_at(self, starts: Mapping[int, int]) -> RowsToKeep:
         """Returns the rows from an offset of each left partition on, and those of right."""
         partitions = {}
         for p, (begin, bits) in self.partitions.items():
@@ -116,5 +116,5 @@ def rows_that_stay(note: Handover | None, left: Mapping[int, int] | None = None)
     noted = RowsToKeep.from_json(note.stays)
     if left is None:
         return noted
-    kept_offsets = noted.since(left)
+    kept_offsets = noted.starting_at(left)
     return kept_offsets if kept_offsets.count else None

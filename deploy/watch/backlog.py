@@ -33,10 +33,19 @@ class Backlog:
     """Looks at the topics every few seconds, from `start` until `close`; nothing is known before."""
 
     def __init__(
-        self, topics: Sequence[str], positions: Callable[[], Positions], kafka: Mapping[str, str], rests: float = 1.0
+        self,
+        topics: Sequence[str],
+        positions: Callable[[], Positions],
+        kafka: Mapping[str, str],
+        poll_slowdown: float = 1.0,
     ) -> None:
-        """`positions` returns where the job is now, empty if unknown. `rests` multiplies the poll interval."""
-        self._topics, self._positions, self._kafka, self._every_s = topics, positions, kafka, POLL_EVERY_S * rests
+        """`positions` returns where the job is now, empty if unknown. `poll_slowdown` multiplies the poll interval."""
+        self._topics, self._positions, self._kafka, self._every_s = (
+            topics,
+            positions,
+            kafka,
+            POLL_EVERY_S * poll_slowdown,
+        )
         self._pace = Pace()
         self._started, self._closed = False, threading.Event()
         self.lag: TopicLag | None = None

@@ -25,12 +25,12 @@ from deploy.watch.life.rule import all_ready
 from deploy.watch.listener import Listeners
 from deploy.watch.metrics import Metrics, metrics_routes, probe_routes, probed
 from deploy.watch.page import list_routes, page_routes
-from deploy.watch.server import Answer, Asked, JobServer, Route, Routes
+from deploy.watch.server import JobServer, Request, Response, Route, Routes
 from teacup.base.errors import ExitCode
 from teacup.base.now import wall_ms
 
 
-class Shown(Listeners):
+class BoardListeners(Listeners):
     """The listeners of a job: first the follower, because the others ask it."""
 
     def __init__(
@@ -61,7 +61,7 @@ class Board:
 
     def __init__(self, at: MetricsAt, name: str, *, many_jobs: bool = False) -> None:
         """Starts the server; `name` is its name in the log."""
-        self._jobs: dict[str, Shown] = {}
+        self._jobs: dict[str, BoardListeners] = {}
         self._errors: dict[str, OwnLines] = {}
         self._many_jobs, self._was_ready = many_jobs, False
         self._routes: dict[str, Route] = dict(metrics_routes(lambda: [shown.metrics for shown in self._jobs.values()]))
@@ -76,10 +76,10 @@ class Board:
         at = next((job.metrics for job in jobs if job.metrics is not None), None)
         return None if at is None else cls(at, f"{len(jobs)} jobs", many_jobs=True)
 
-    def show(self, name: str) -> Shown:
+    def show(self, name: str) -> BoardListeners:
         """Returns the job's listeners, and puts it on the board if it is not there yet."""
         if name not in self._jobs:
-            shown = self._jobs[name] = Shown(name)
+            shown = self._jobs[name] = BoardListeners(name)
             self._routes |= {f"{self._place(name)}{path}": route for path, route in shown.routes().items()}
             job = name if self._many_jobs else ""
             self._errors[name] = OwnLines(job, logging.ERROR, lambda _, text: shown.follower.failed(text))
@@ -102,19 +102,19 @@ class Board:
     def _place(self, name: str) -> str:
         return f"/jobs/{quote(name, safe='')}" if self._many_jobs else ""
 
-    def _list(self, asked: Asked) -> Answer:
+    def _list(self, asked: Request) -> Response:
         rows = [
             {"name": name, "page": f"{self._place(name)[1:]}/", **shown.hour.now()}
             for name, shown in list(self._jobs.items())
         ]
-        return Answer(json.dumps({"now_ms": wall_ms(), "jobs": rows}).encode(), "application/json")
+        return Response(json.dumps({"now_ms": wall_ms(), "jobs": rows}).encode(), "application/json")
 
-    def _live(self, asked: Asked) -> Answer:
+    def _live(self, asked: Request) -> Response:
         lives = {name: shown.metrics.lives() for name, shown in list(self._jobs.items())}
         says = "\n".join(f"{name}: {says}" for name, (_, says) in lives.items())
         return probed(says, fine=all(fine for fine, _ in lives.values()))
 
-    def _ready(self, asked: Asked) -> Answer:
+    def _ready(self, asked: Request) -> Response:
         lives = {name: shown.follower.life() for name, shown in list(self._jobs.items())}
         ready = all_ready([*lives.values()], was_ready=self._was_ready)
         self._was_ready |= ready

@@ -9,7 +9,7 @@ the episode
     grows    it is at least `GROWN` times as large as when it was last reported
     is over  after `OVER_MS` without it, or at the end of the run: how often it was seen, and the worst occurrence
 
-All listeners get the same (`Told`): the log, JSON, the page, the metric and the record of the run.
+All listeners get the same (`ConcernNews`): the log, JSON, the page, the metric and the record of the run.
 """
 
 from __future__ import annotations
@@ -31,12 +31,12 @@ MOST = 100
 class Concern:
     """A problem in a batch.
 
-    about   what it is about, the same each time: `right.disorder`
-    size    how bad it is, in any unit, but always the same for one concern
-    text    for people: what was seen, and what to do about it
+    subject   what it is about, the same each time: `right.disorder`
+    size      how bad it is, in any unit, but always the same for one concern
+    text      for people: what was seen, and what to do about it
     """
 
-    about: str
+    subject: str
     size: float
     text: str
 
@@ -70,7 +70,7 @@ class Episode:
 
 
 @dataclass(frozen=True, slots=True)
-class Told:
+class ConcernNews:
     """The news about concerns.
 
     warnings   texts of those that have begun or grown
@@ -89,35 +89,35 @@ class Concerns:
     def __init__(self) -> None:
         self._episodes: dict[str, Episode] = {}
 
-    def take(self, concerns: Iterable[Concern], now_ms: int) -> Told:
+    def take(self, concerns: Iterable[Concern], now_ms: int) -> ConcernNews:
         """Takes the concerns of a batch or a moment, and returns the news."""
-        by_subject = {concern.about: concern for concern in concerns}
+        by_subject = {concern.subject: concern for concern in concerns}
         episodes = dict(self._episodes)
         warnings = []
-        for about, concern in by_subject.items():
-            episode = episodes.pop(about, None)
+        for subject, concern in by_subject.items():
+            episode = episodes.pop(subject, None)
             if episode is None or episode.over:
-                episodes[about] = Episode(concern, concern.size, now_ms, now_ms)
+                episodes[subject] = Episode(concern, concern.size, now_ms, now_ms)
                 warnings.append(concern.text)
                 continue
-            episodes[about] = episode.seen(concern, now_ms)
+            episodes[subject] = episode.seen(concern, now_ms)
             if concern.size >= GROWN * episode.said:
-                episodes[about] = replace(episodes[about], said=concern.size)
+                episodes[subject] = replace(episodes[subject], said=concern.size)
                 warnings.append(concern.text)
         over = []
-        for about, episode in list(episodes.items()):
+        for subject, episode in list(episodes.items()):
             if not episode.over and now_ms - episode.last_ms >= OVER_MS:
-                episodes[about] = replace(episode, over=True)
+                episodes[subject] = replace(episode, over=True)
                 over.append(episode.sum)
             elif now_ms - episode.last_ms > SHOWN_MS:
-                del episodes[about]
-        for about in list(episodes)[:-MOST]:
-            del episodes[about]
+                del episodes[subject]
+        for subject in list(episodes)[:-MOST]:
+            del episodes[subject]
         self._episodes = episodes
-        return Told(tuple(warnings), tuple(over), tuple(reversed(episodes.values())))
+        return ConcernNews(tuple(warnings), tuple(over), tuple(reversed(episodes.values())))
 
-    def end(self) -> Told:
+    def end(self) -> ConcernNews:
         """Ends all episodes with the run, and returns the news: those that were seen more than once."""
         over = tuple(episode.sum for episode in self._episodes.values() if not episode.over and episode.times > 1)
-        self._episodes = {about: replace(episode, over=True) for about, episode in self._episodes.items()}
-        return Told(over=over, episodes=tuple(reversed(self._episodes.values())))
+        self._episodes = {subject: replace(episode, over=True) for subject, episode in self._episodes.items()}
+        return ConcernNews(over=over, episodes=tuple(reversed(self._episodes.values())))

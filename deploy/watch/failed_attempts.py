@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 _MOST = 1_000  # tasks examined per stage
 
 
-def alike(texts: list[str]) -> list[Failures]:
+def grouped(texts: list[str]) -> list[Failures]:
     """Groups texts that differ only in numbers."""
     groups: dict[str, Failures] = {}
     for text in texts:
@@ -50,7 +50,7 @@ class FailedAttempts:
                 for attempt in range(info.currentAttemptId + 1):  # a new one begins if what tasks fetch is lost
                     texts += self._texts(stage, attempt)
         self._counts = counts
-        return alike(texts)
+        return grouped(texts)
 
     def _is_ours(self, stage: int) -> bool:
         store = self._store()

@@ -25,7 +25,7 @@ from rich.console import Console
 from rich.status import Status
 from rich.text import Text
 
-from deploy.watch.concerns import Told
+from deploy.watch.concerns import ConcernNews
 from deploy.watch.life.moment import JobState, Phase, TopicLag
 from deploy.watch.life.rule import JobFacts, Life, State, life
 from deploy.watch.listener import JobDescription, Listener, Report
@@ -68,7 +68,7 @@ class Lines(Listener):
         self._terminal = self._out.isatty()
         self._printed_at = -EVERY_S
         self._not_printed: Report | None = None
-        self._told = Told()
+        self._told = ConcernNews()
         self._status: Status | None = None
         self._description: JobDescription | None = None
         self._last: Sequence[str] = ()
@@ -92,7 +92,7 @@ class Lines(Listener):
         if not self._json and not self._stops():
             self._print([f"{line}; Spark starts, Ctrl-C stops"])
 
-    def told(self, told: Told) -> None:
+    def told(self, told: ConcernNews) -> None:
         """Takes the warnings about the next batch, which are also in the log."""
         self._told = told
 

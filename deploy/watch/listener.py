@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Protocol
 
-from deploy.watch.concerns import Concern, Concerns, Told
+from deploy.watch.concerns import Concern, ConcernNews, Concerns
 from deploy.watch.life.moment import Failures, JobState
 from deploy.watch.measures import Measured
 from teacup.base.errors import ExitCode
@@ -109,7 +109,7 @@ class Listener:
     def moment(self, now: JobState) -> None:
         """Takes the state of the job. Called a few times a second from then on, unless one of our own calls hangs."""
 
-    def told(self, told: Told) -> None:
+    def told(self, told: ConcernNews) -> None:
         """Takes the news about concerns. Called right before each `moment`, `batch` and `ended`."""
 
     def batch(self, report: Report) -> None:
@@ -134,7 +134,7 @@ class Listeners(Listener):
     def moment(self, now: JobState) -> None:
         self._tell("moment", now)
 
-    def told(self, told: Told) -> None:
+    def told(self, told: ConcernNews) -> None:
         self._tell("told", told)
 
     def batch(self, report: Report) -> None:
@@ -192,7 +192,7 @@ def _concern(failures: Failures) -> Concern:
     return Concern(f"attempts: {without_numbers(failures.text)}", failures.count, str(failures))
 
 
-def _log(told: Told) -> None:
+def _log(told: ConcernNews) -> None:
     for warning in told.warnings:
         log.warning("%s", warning)
     for over in told.over:

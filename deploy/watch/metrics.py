@@ -20,13 +20,13 @@ from itertools import accumulate
 from typing import TYPE_CHECKING
 
 from deploy.watch import measures
-from deploy.watch.concerns import Told
+from deploy.watch.concerns import ConcernNews
 from deploy.watch.life.follower import Follower
 from deploy.watch.life.moment import JobState, Phase
 from deploy.watch.life.rule import State
 from deploy.watch.listener import JobDescription, Listener, Report
 from deploy.watch.measures import HELD_BY, JOB_LABEL, METRICS, REASONS_TO_WAIT, Measured, Metric, Type
-from deploy.watch.server import Answer, Asked, Routes
+from deploy.watch.server import Request, Response, Routes
 from teacup.base.errors import ExitCode
 from teacup.base.now import wall_ms
 
@@ -112,7 +112,7 @@ class Metrics(Listener):
         for failures in now.failures:
             self.numbers.take([measures.FAILED_ATTEMPTS(failures.count)])
 
-    def told(self, told: Told) -> None:
+    def told(self, told: ConcernNews) -> None:
         self.numbers.take([measures.WARNINGS(len(told.warnings))])
 
     def batch(self, report: Report) -> None:
@@ -216,14 +216,14 @@ class _Families:
 def metrics_routes(jobs: Callable[[], Sequence[Metrics]]) -> Routes:
     """Returns the route with the numbers of these jobs."""
 
-    def metrics(asked: Asked) -> Answer:
+    def metrics(asked: Request) -> Response:
         from prometheus_client import CollectorRegistry
         from prometheus_client.exposition import choose_encoder
 
         registry = CollectorRegistry()
         registry.register(_Families(jobs()))
         encode, content_type = choose_encoder(asked.headers.get("accept", ""))
-        return Answer(encode(registry), content_type)
+        return Response(encode(registry), content_type)
 
     return {"/metrics": metrics}
 
@@ -231,17 +231,17 @@ def metrics_routes(jobs: Callable[[], Sequence[Metrics]]) -> Routes:
 def probe_routes(job: Metrics) -> Routes:
     """Returns the routes of a job's liveness and readiness probes."""
 
-    def ready(_asked: Asked) -> Answer:
+    def ready(_asked: Request) -> Response:
         life = job.follower.life()
         return probed(life.line, fine=life.ready)
 
-    def lives(_asked: Asked) -> Answer:
+    def lives(_asked: Request) -> Response:
         fine, says = job.lives()
         return probed(says, fine=fine)
 
     return {"/livez": lives, "/readyz": ready}
 
 
-def probed(says: str, *, fine: bool) -> Answer:
+def probed(says: str, *, fine: bool) -> Response:
     """Returns the answer to a probe."""
-    return Answer.text(says, HTTPStatus.OK if fine else HTTPStatus.SERVICE_UNAVAILABLE)
+    return Response.text(says, HTTPStatus.OK if fine else HTTPStatus.SERVICE_UNAVAILABLE)

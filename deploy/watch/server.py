@@ -54,7 +54,7 @@ _SAFE = {
 
 
 @dataclass(frozen=True, slots=True)
-class Asked:
+class Request:
     """A request; `headers` by lower-case name."""
 
     path: str
@@ -62,7 +62,7 @@ class Asked:
 
 
 @dataclass(frozen=True, slots=True)
-class Answer:
+class Response:
     """An HTTP response."""
 
     body: bytes
@@ -71,12 +71,12 @@ class Answer:
     headers: Mapping[str, str] = field(default_factory=dict)
 
     @classmethod
-    def text(cls, body: str, status: int = 200) -> Answer:
+    def text(cls, body: str, status: int = 200) -> Response:
         """Returns a text answer that ends with a newline."""
         return cls(f"{body}\n".encode(), status=status)
 
 
-Route = Callable[[Asked], Answer]
+Route = Callable[[Request], Response]
 Routes = Mapping[str, Route]
 """Routes by path."""
 
@@ -223,20 +223,20 @@ class _Request(BaseHTTPRequestHandler):
     def log_message(self, format: str, *args: object) -> None:
         log.debug(format, *args)
 
-    def _answered(self) -> Answer:
+    def _answered(self) -> Response:
         asked = urlsplit(self.path)
         if not self._may_ask():
-            return Answer.text("this server answers to its own address only", HTTPStatus.MISDIRECTED_REQUEST)
+            return Response.text("this server answers to its own address only", HTTPStatus.MISDIRECTED_REQUEST)
         route = self.server.routes.get(asked.path)
         if route is None:
             known = sorted({"/jobs/NAME/" if path.startswith("/jobs/") else path for path in self.server.routes})
-            return Answer.text(f"not found; there is {', '.join(known)}", HTTPStatus.NOT_FOUND)
+            return Response.text(f"not found; there is {', '.join(known)}", HTTPStatus.NOT_FOUND)
         headers = {name.lower(): value for name, value in self.headers.items()}
         try:
-            return route(Asked(asked.path, headers))
+            return route(Request(asked.path, headers))
         except Exception as error:
             log.warning("%s failed: %s: %s", asked.path, type(error).__name__, error, exc_info=error)
-            return Answer.text("failed; the job's log says how", HTTPStatus.INTERNAL_SERVER_ERROR)
+            return Response.text("failed; the job's log says how", HTTPStatus.INTERNAL_SERVER_ERROR)
 
     def _may_ask(self) -> bool:
         """Returns whether the request may be answered: on loopback, only if its host is a loopback name."""
@@ -245,7 +245,7 @@ class _Request(BaseHTTPRequestHandler):
         host = urlsplit(f"//{self.headers.get('host', '')}").hostname or ""
         return host == "localhost" or _is_loopback(host)
 
-    def _send(self, answer: Answer) -> None:
+    def _send(self, answer: Response) -> None:
         self.send_response(answer.status)
         headers = {**_SAFE, "Content-Type": answer.content_type, "Content-Length": str(len(answer.body))}
         for name, value in {**headers, **answer.headers}.items():

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from datadelay.errors import DelayError
 from dedup.errors import DedupError
-from deploy.check.access import explained
+from deploy.check.access import naming_all_lacks
 from deploy.check.uses import Named, to_see
 from deploy.checkpoint.file import CheckpointFile
 from deploy.checkpoint.join_checkpoint import Checkpoint
@@ -159,7 +159,7 @@ def _with_topics(row: Row, kind: JobKind, end: dict[str, Any]) -> Row:
             lost[read[topic]] += max(ends[topic][p].start - position, 0)
     row = replace(row, lag=lag, lost={side: count for side, count in lost.items() if count})
     try:
-        with explained(lambda: to_see(kind.topics())):
+        with naming_all_lacks(lambda: to_see(kind.topics())):
             return replace(row, event_time_lag=kind.event_time_lag(end, ends, wall_ms()))
     except OURS as error:
         return replace(row, problem=str(error), code=code_of_inspection(error))
@@ -179,7 +179,7 @@ def ends_of(topics: Sequence[Named]) -> dict[str, Mapping[int, Ends]]:
     """Returns the ends of the topics that are read. Raises `KafkaUnavailable` within seconds, `KafkaIOError`."""
     seen = to_see(topics).topics
     wait_for_brokers(seen[0].kafka, give_up_after_s=ANSWERED_WITHIN_S)
-    with explained(lambda: to_see(topics)), ExitStack() as stack:
+    with naming_all_lacks(lambda: to_see(topics)), ExitStack() as stack:
         logs = {named.topic: stack.enter_context(closing(BrokerLog(named.topic, named.kafka))) for named in seen}
         return {topic: log.ends() for topic, log in logs.items()}
 

@@ -106,7 +106,7 @@ def rewind(job: JoinJob, time_ms: int, written: WrittenRows, *, dry_run: bool = 
                     "is not known which are missing. Start the job once, and stop it with Ctrl-C; or rewind to an "
                     "earlier time"
                 )
-            stay = in_output(again=True).before(begins.reached if further else begins.left)
+            stay = in_output(again=True).ending_at(begins.reached if further else begins.left)
         number = place.newest + 1
         if not dry_run:
             stays = stay if kept is None else kept
@@ -155,7 +155,7 @@ def undo(job: JoinJob, *, dry_run: bool = False) -> Rewinding:
             kept = rows_in_output(here, left, now.generations, time_ms=reached_ms)
         number = place.newest + 1
         if not dry_run:
-            _go_on(job, number, now, left, to_ms=None, before=old.before, receipts=receipts, kept=kept)
+            _go_on(job, number, now, left, to_ms=None, before=old.rewound_from, receipts=receipts, kept=kept)
     return Rewinding(number=number, was=now.left, left=left, right={}, kept=None if kept is None else kept.count)
 
 
@@ -173,13 +173,13 @@ def _go_on(
     """Notes in a new folder how the job goes on after `past`, and makes that folder current."""
     note = Rewound(
         to_ms=to_ms,
-        after=past.after,
+        after=past.folder_with_last_batch,
         before=before,
         completed=past.completed,
         receipts={n: receipt.to_text() for n, receipt in receipts.items()},
         kept=None if kept is None else kept.to_json(),
     )
-    where, earlier = folder(job.locked, past.after), past.generations[:-1]
+    where, earlier = folder(job.locked, past.folder_with_last_batch), past.generations[:-1]
     handover = Handover.of(past.plan, where, job.spec, job.output.topic, earlier)
     topic_id = past.plan.topics["left"][0]
     Checkpoint(folder(job.locked, number)).keep_moved(replace(handover, topic_id=topic_id, left=left, rewound=note))

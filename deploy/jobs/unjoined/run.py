@@ -19,7 +19,7 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
 from datadelay.watermark import UNKNOWN
-from deploy.check.access import explained
+from deploy.check.access import naming_all_lacks
 from deploy.check.machine import written_folders
 from deploy.check.uses import Use, to_judge
 from deploy.checkpoint.run_record import RunRecord
@@ -84,7 +84,7 @@ def run_unjoined(job: JoinJob, lines: Lines, stop: Stop, start: str | int | None
 
     def work(record: RunRecord) -> ExitCode:
         check_java()
-        with explained(lambda: _use(job)):
+        with naming_all_lacks(lambda: _use(job)):
             begins = ready(wait, _use(job).topics, lambda: stop.asked)
         if not begins:
             return ExitCode.STOPPED
@@ -110,7 +110,7 @@ def _run(job: JoinJob, logs: Logs, lines: Lines, stop: Stop, start: str | int | 
                 state = replace(state, under_way=None)
             left_behind = state is not None and state.under_way is not None
             if not left_behind:
-                with explained(lambda: _use(job)):
+                with naming_all_lacks(lambda: _use(job)):
                     state = _planned(job, logs, state, start)
             if state is None or state.under_way is None:
                 if session is None:

@@ -21,7 +21,7 @@ from typing import Any
 import numpy as np
 
 from deploy.watch import measures
-from deploy.watch.concerns import Told
+from deploy.watch.concerns import ConcernNews
 from deploy.watch.hour.wait_curve import BatchWaits, WaitCurve
 from deploy.watch.life.follower import Follower
 from deploy.watch.life.moment import JobState, TopicLag
@@ -155,7 +155,7 @@ class LastHour(Listener):
         self._read_ms, self._full = self._begun_ms, False
         self._bins: deque[Bin] = deque(maxlen=KEPT_MS // STEP_MS + 1)
         self._state_since: tuple[str, int] = ("starting", self._begun_ms)
-        self._told = Told()
+        self._told = ConcernNews()
         self._curve: WaitCurve | None = None
         self._totals: dict[str, float] = {}
 
@@ -177,7 +177,7 @@ class LastHour(Listener):
             if life.state is State.HELD:
                 self._bin(now.at_ms).held_by(life.reason.replace("_", " "))
 
-    def told(self, told: Told) -> None:
+    def told(self, told: ConcernNews) -> None:
         with self._lock:
             self._told = told
 

@@ -11,7 +11,7 @@ jobs.html    with jobs.js: the jobs of a process with many, from `/v1/jobs`
 from __future__ import annotations
 
 from deploy.watch.hour.history import LastHour
-from deploy.watch.server import Answer, Asked, Route, Routes
+from deploy.watch.server import Request, Response, Route, Routes
 from teacup.http.page import HEADERS, page_files
 
 _FILES = ("index.html", "job.css", "job.js", "flow.js", "charts.js")
@@ -21,8 +21,8 @@ _LIST = ("jobs.html", "job.css", "jobs.js")
 def page_routes(hour: LastHour) -> Routes:
     """Returns the routes of a job's page and of its data."""
 
-    def job(asked: Asked) -> Answer:
-        return Answer(hour.json(), "application/json")
+    def job(asked: Request) -> Response:
+        return Response(hour.json(), "application/json")
 
     files = {path: _file(content, media_type) for path, content, media_type in page_files(__name__, *_FILES)}
     return {**files, "/v1/job": job}
@@ -35,5 +35,5 @@ def list_routes() -> Routes:
 
 
 def _file(content: bytes, media_type: str) -> Route:
-    answer = Answer(content, f"{media_type}; charset=utf-8", headers=HEADERS)
+    answer = Response(content, f"{media_type}; charset=utf-8", headers=HEADERS)
     return lambda asked: answer

@@ -118,7 +118,7 @@ def check_output(batches, pause_ms):
             workers[worker].run(attempt, rows, writes, now)
             output.log.extend([None] * foreign)
             if kind == "task":
-                attempt = Attempt(number, attempt.task + 1)
+                attempt = Attempt(number, attempt.earlier + 1)
             else:
                 workers = [Worker(output, ReplayRange(last_batch=number, started_ms=now)) for _ in range(2)]
                 attempt = Attempt(number)
@@ -193,7 +193,7 @@ def test_a_failed_attempt_adds_nothing():
     dedup.begin(Attempt(0), 0)
     dedup.keep(pl.Series(["a"]), 0)
 
-    dedup.begin(Attempt(0, task=1), 1)
+    dedup.begin(Attempt(0, earlier=1), 1)
 
     assert dedup.keep(pl.Series(["a"]), 1).tolist() == [True]
 
@@ -235,7 +235,7 @@ def test_what_is_seen_stays_bounded_however_long_filtering_lasts():
 
     for number in range(100):
         rows = [f"{number}:{i}" for i in range(5)]
-        worker.run(Attempt(number, task=int(number % 7 == 0)), [*output.log[-1:], *rows], None, number)
+        worker.run(Attempt(number, earlier=int(number % 7 == 0)), [*output.log[-1:], *rows], None, number)
         assert worker.dedup.filtering
         assert worker.dedup.seen <= limit + 5
 
@@ -245,7 +245,7 @@ def test_writes_of_earlier_attempts_are_waited_for():
     replay = ReplayRange(last_batch=3, started_ms=1_000)
 
     restart = Deduplicator(CONFIG, replay).begin(Attempt(3), 1_200)
-    retry = Deduplicator(CONFIG, replay).begin(Attempt(3, task=1), 1_200)
+    retry = Deduplicator(CONFIG, replay).begin(Attempt(3, earlier=1), 1_200)
 
     assert restart is not None
     assert retry is not None
@@ -255,11 +255,11 @@ def test_writes_of_earlier_attempts_are_waited_for():
 def test_a_late_retry_loads_only_what_its_batch_can_have_written():
     """It uses its batch's own bound, if known, and not that of the driver's start days before."""
     dedup = Deduplicator(CONFIG, ReplayRange(since_ms=100_000))
-    known = dedup.begin(Attempt(9_000, task=1), 1, since_ms=500_000_000)
-    unknown = Deduplicator(CONFIG, ReplayRange(since_ms=100_000)).begin(Attempt(9_000, task=1), 1)
+    known = dedup.begin(Attempt(9_000, earlier=1), 1, since_ms=500_000_000)
+    unknown = Deduplicator(CONFIG, ReplayRange(since_ms=100_000)).begin(Attempt(9_000, earlier=1), 1)
 
-    again = dedup.begin(Attempt(9_000, task=2), 2, since_ms=500_000_000)
-    later = dedup.begin(Attempt(9_500, task=1), 3, since_ms=600_000_000)
+    again = dedup.begin(Attempt(9_000, earlier=2), 2, since_ms=500_000_000)
+    later = dedup.begin(Attempt(9_500, earlier=1), 3, since_ms=600_000_000)
 
     bounds = [None if load is None else load.bounds.since_ms for load in (known, unknown, again, later)]
     assert bounds == [499_940_000, 40_000, 499_940_000, 599_940_000]

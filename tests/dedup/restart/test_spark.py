@@ -104,7 +104,7 @@ def test_each_task_that_filters_reports_its_counts(tmp_path, caplog):
     results = LakeResults(str(tmp_path), "value")
     setup = Setup("telling", DedupConfig(settle_ms=0), replay_of(str(tmp_path)), lambda: results)
 
-    first = passed(setup, Attempt(3, task=1), ["a", "c", None])
+    first = passed(setup, Attempt(3, earlier=1), ["a", "c", None])
     second = passed(setup, Attempt(3), ["b", "a"])
 
     lines = [json.loads(record.getMessage()) for record in caplog.records if '"deduplicator"' in record.getMessage()]

@@ -141,7 +141,7 @@ def test_a_range_that_is_tried_again_finds_all_that_it_has_written(kafka, topic_
         return summary(job, BatchPart(1, 1, 0, *span)).dropped
 
     first = dropped(Attempt(0), 0, 20)
-    again = dropped(Attempt(0, task=1), 0, 20)
+    again = dropped(Attempt(0, earlier=1), 0, 20)
     stage._windows.clear()  # the next range is another process's
     put(kafka, source, ["0", "9"], start_ms + 10 * WINDOW_MS)
     then = dropped(Attempt(1), 20, 22)
@@ -160,7 +160,7 @@ def test_a_range_that_retention_has_overtaken_stops_the_job_or_gives_what_is_lef
     monkeypatch.setattr(stage, "current_attempt", lambda: Attempt(0))
     summary(stops, BatchPart(1, 1, 0, 0, 4))
     admin.delete_records([TopicPartition(source, 0, 2)])[TopicPartition(source, 0, 2)].result(30)
-    monkeypatch.setattr(stage, "current_attempt", lambda: Attempt(0, task=1))
+    monkeypatch.setattr(stage, "current_attempt", lambda: Attempt(0, earlier=1))
 
     with pytest.raises(RecordsGone, match=rf"offset 0 of {source}-0 .*`on_data_loss: continue`"):
         summary(stops, BatchPart(1, 1, 0, 0, 6))
@@ -181,7 +181,7 @@ def test_canary_without_reading_the_output_back_a_repeated_range_is_written_twic
     if not reads_back:
         monkeypatch.setattr(OutputWindow, "catch_up", lambda self: 0)
 
-    for attempt in (Attempt(0), Attempt(0, task=1)):
+    for attempt in (Attempt(0), Attempt(0, earlier=1)):
         monkeypatch.setattr(stage, "current_attempt", lambda attempt=attempt: attempt)
         found = summary(job, BatchPart(1, 1, 0, 0, 2)).dropped
 

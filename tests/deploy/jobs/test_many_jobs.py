@@ -34,7 +34,7 @@ class NoSpark:
     """In place of the session."""
 
     def __init__(self) -> None:
-        self.gone, self.given_up, self.rests = False, False, 1.0
+        self.gone, self.given_up, self.poll_slowdown = False, False, 1.0
         self.properties = job("a").spark
 
 

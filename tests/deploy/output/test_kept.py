@@ -30,7 +30,7 @@ def rows(about):
 def test_a_right_record_that_a_row_names_gets_none_of_its_own(named, unjoined, begin):
     """Whatever of left is left of it; no row of a left record of the same position stays for that."""
     found = {of_right(p): np.array([offset for q, offset in sorted(named) if q == p], np.int64) for p in range(3)}
-    kept = RowsToKeep.of(found, dict.fromkeys(found, begin)).before({}).since({0: 9})
+    kept = RowsToKeep.of(found, dict.fromkeys(found, begin)).ending_at({}).starting_at({0: 9})
     about = sorted(unjoined)
     columns = {f"right_{name}": [of[at] for of in about] for at, name in enumerate(NAMES)}
     columns |= {f"left_{name}": of for name, of in zip(NAMES, [*columns.values()], strict=True)}
@@ -68,7 +68,7 @@ def test_what_has_a_row_from_the_first_offset_on_stays_and_nothing_else(written,
 def test_those_before_other_offsets_are_a_part(written, first, ends):
     found = {p: np.array([offset for q, offset in sorted(written) if q == p], np.int64) for p in range(3)}
 
-    kept = RowsToKeep.from_json(RowsToKeep.of(found, first).before(ends).to_json())
+    kept = RowsToKeep.from_json(RowsToKeep.of(found, first).ending_at(ends).to_json())
 
     stays = {(p, at) for p, at in written if p in first and first[p] <= at < ends.get(p, 0)}
     assert kept.count == len(stays)
@@ -85,7 +85,7 @@ def test_those_before_other_offsets_are_a_part(written, first, ends):
 def test_those_that_a_job_has_not_passed_are_a_part(written, first, passed):
     found = {p: np.array([offset for q, offset in sorted(written) if q == p], np.int64) for p in range(3)}
 
-    kept = RowsToKeep.from_json(RowsToKeep.of(found, first).since(passed).to_json())
+    kept = RowsToKeep.from_json(RowsToKeep.of(found, first).starting_at(passed).to_json())
 
     stays = {(p, at) for p, at in written if p in first and at >= max(first[p], passed.get(p, 0))}
     assert kept.count == len(stays)

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from deploy.jobs.join_report import BatchReport
-from deploy.watch.board import Shown
+from deploy.watch.board import BoardListeners
 from deploy.watch.concerns import Concern
 from deploy.watch.hour.history import LastHour
 from deploy.watch.hour.wait_curve import BatchWaits
@@ -45,7 +45,7 @@ class MadeUp:
     def __init__(self, about: JobDescription = ABOUT, now_ms: int = NOON_MS) -> None:
         self.now_ms, self.number, self.read_ends = now_ms, 0, dict.fromkeys(range(4), 0)
         self._random = random.Random(7)
-        self.shown = Shown(about.name, lambda: self.now_ms)
+        self.shown = BoardListeners(about.name, lambda: self.now_ms)
         self.hour = self.shown.hour
         self.listeners = JobListeners(self.shown, clock_ms=lambda: self.now_ms)
         self.shown.opening(about)

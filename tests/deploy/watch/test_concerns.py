@@ -54,6 +54,6 @@ def test_whatever_comes_is_said_by_the_rule(batches: list[tuple[int, dict[str, i
         assert len(told.over) == len(ended)
         for about in ended:
             del said[about], times[about]
-        assert {each.worst.about for each in told.episodes if not each.over} == set(said)
+        assert {each.worst.subject for each in told.episodes if not each.over} == set(said)
         assert all(now_ms - each.last_ms <= SHOWN_MS for each in told.episodes)
     assert len(concerns.end().over) == sum(times[about] > 1 for about in said)

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from deploy.jobs.dedup import DedupReport
-from deploy.watch.board import Shown
+from deploy.watch.board import BoardListeners
 from deploy.watch.hour.history import FIGURES, KEPT_MS, STEP_MS, Together, latencies
 from deploy.watch.hour.wait_curve import BatchWaits
 from deploy.watch.life.moment import JobState, Phase, TopicLag
@@ -175,7 +175,7 @@ def test_since_when_it_is_so_is_when_that_changed() -> None:
 
 def test_it_is_told_like_any_listener() -> None:
     """And fails for no report that a job gives."""
-    shown = Shown(ABOUT.name)
+    shown = BoardListeners(ABOUT.name)
     hour, listeners = shown.hour, Listeners(shown)
     assert hour.document()["job"] is None
 

@@ -17,7 +17,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from deploy.watch.backlog import Pace
-from deploy.watch.concerns import Told
+from deploy.watch.concerns import ConcernNews
 from deploy.watch.life.moment import JobState, Phase, TopicLag, WaitingFor
 from deploy.watch.lines import WIDTH, Lines, cut, fitted
 from deploy.watch.measures import DEAD, ROWS
@@ -281,7 +281,7 @@ def test_a_line_for_machines_says_when_and_of_which_job() -> None:
     with closing(Lines(as_json=True, out=out)) as lines:
         lines.opening(ABOUT)
         lines.batch(Batch())
-        lines.told(Told(("left.disorder is too small",)))
+        lines.told(ConcernNews(("left.disorder is too small",)))
         lines.batch(Batch())
 
     found = [json.loads(line) for line in out.getvalue().splitlines()]

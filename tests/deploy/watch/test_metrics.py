@@ -11,7 +11,7 @@ from contextlib import closing
 import pytest
 
 from deploy.watch import measures
-from deploy.watch.board import Shown
+from deploy.watch.board import BoardListeners
 from deploy.watch.concerns import OVER_MS, Concern
 from deploy.watch.life.follower import Follower
 from deploy.watch.life.moment import TopicLag, WaitingFor
@@ -19,7 +19,7 @@ from deploy.watch.lines import Lines
 from deploy.watch.listener import JobListeners, Listener, Listeners, Report
 from deploy.watch.measures import METRICS, Type
 from deploy.watch.metrics import STANDS_STILL_S, Metrics, metrics_routes
-from deploy.watch.server import Answer, JobServer, Routes
+from deploy.watch.server import JobServer, Response, Routes
 from teacup.base.errors import ExitCode
 from teacup.base.now import wall_ms
 from tests.deploy.watch.reports import ABOUT, Batch, Clock
@@ -27,14 +27,14 @@ from tests.deploy.watch.served import asked, one_of_each, served, state
 from tests.support.prometheus_server import program
 
 
-def routes(shown: Shown) -> Routes:
+def routes(shown: BoardListeners) -> Routes:
     """Of a process that has one job."""
     return {**metrics_routes(lambda: [shown.metrics]), **shown.routes()}
 
 
 def test_promtool_accepts_every_metric() -> None:
     """Names, units, types and help, in the text that Prometheus reads."""
-    metrics = Shown("clicks")
+    metrics = BoardListeners("clicks")
     metrics.opening(ABOUT)
     metrics.moment(state(lag=TopicLag(0, {"left-topic": 3}), waited_s={"clock": 2.0}, plan_s=0.1))
     metrics.batch(Batch(numbers=one_of_each()))
@@ -51,7 +51,7 @@ def test_promtool_accepts_every_metric() -> None:
 
 def test_counters_add_up_gauges_are_replaced_and_durations_are_counted_by_size() -> None:
     """Over two batches; that no batch was carried out is known before the first one, too."""
-    metrics = Shown("clicks")
+    metrics = BoardListeners("clicks")
     metrics.opening(ABOUT)
     with served(routes(metrics)) as server:
         assert 'teacup_last_batch_timestamp_seconds{teacup_job="clicks"} ' in asked(server, "/metrics")[1]
@@ -79,7 +79,7 @@ def test_counters_add_up_gauges_are_replaced_and_durations_are_counted_by_size()
 
 def test_who_asks_for_openmetrics_gets_it() -> None:
     """As Prometheus does if it is set to."""
-    metrics = Shown("clicks")
+    metrics = BoardListeners("clicks")
     metrics.opening(ABOUT)
     with served(routes(metrics)) as server:
         _, text, headers = asked(server, "/metrics", Accept="application/openmetrics-text; version=1.0.0")
@@ -90,7 +90,7 @@ def test_who_asks_for_openmetrics_gets_it() -> None:
 
 def test_waiting_and_lag_are_known_without_a_batch() -> None:
     """They matter most while there are none; the planner counts on, and starts over with the process."""
-    metrics = Shown("clicks")
+    metrics = BoardListeners("clicks")
     metrics.opening(ABOUT)
     for waited_s in ({"clock": 2.0}, {"clock": 5.0, "unread": 1.0}):
         metrics.moment(state(lag=TopicLag(0, {"left-topic": 7, "right-topic": 0}), waited_s=waited_s))
@@ -104,7 +104,7 @@ def test_waiting_and_lag_are_known_without_a_batch() -> None:
 
 def test_a_job_that_starts_lives_and_is_not_ready() -> None:
     """It has not claimed its output yet."""
-    metrics = Shown("clicks")
+    metrics = BoardListeners("clicks")
     metrics.opening(ABOUT)
     with served(routes(metrics)) as server:
         answers = [asked(server, path)[:2] for path in ("/livez", "/readyz")]
@@ -117,7 +117,7 @@ def test_a_job_that_starts_lives_and_is_not_ready() -> None:
 
 def test_a_job_that_waits_lives_is_ready_and_says_so() -> None:
     """Nothing that an orchestrator does would help."""
-    metrics = Shown("clicks")
+    metrics = BoardListeners("clicks")
     metrics.opening(ABOUT)
     metrics.moment(state(waiting=WaitingFor("open_transaction", 1_700_000_000_000, "right-0: an open transaction")))
     with served(routes(metrics)) as server:
@@ -129,7 +129,7 @@ def test_a_job_that_waits_lives_is_ready_and_says_so() -> None:
 
 def test_without_brokers_a_job_lives_and_is_not_ready() -> None:
     """It goes on by itself once they answer."""
-    metrics = Shown("clicks")
+    metrics = BoardListeners("clicks")
     metrics.opening(ABOUT)
     metrics.moment(state(unreachable="no broker answered"))
     with served(routes(metrics)) as server:
@@ -144,7 +144,7 @@ def test_without_brokers_a_job_lives_and_is_not_ready() -> None:
 def test_a_loop_that_stands_still_is_not_alive() -> None:
     """An orchestrator starts the job again."""
     clock = Clock()
-    metrics = Shown("clicks", clock=clock)
+    metrics = BoardListeners("clicks", clock=clock)
     metrics.opening(ABOUT)
     metrics.moment(state())
     with served(routes(metrics)) as server:
@@ -163,7 +163,7 @@ def test_a_listener_that_fails_harms_neither_the_job_nor_others(caplog: pytest.L
         def batch(self, report: Report) -> None:
             raise ValueError("broken")
 
-    metrics = Shown("clicks")
+    metrics = BoardListeners("clicks")
     listeners = Listeners(Failing(), metrics)
     listeners.opening(ABOUT)
     for _ in range(3):
@@ -198,7 +198,7 @@ def test_a_concern_of_every_batch_is_said_once_to_all(caplog: pytest.LogCaptureF
 
 def test_a_page_of_somebody_else_cannot_ask_through_a_browser() -> None:
     """A name of theirs that leads to loopback is not one of ours."""
-    with served({"/": lambda asked: Answer.text("numbers")}) as server:
+    with served({"/": lambda asked: Response.text("numbers")}) as server:
         statuses = [
             asked(server, "/", Host=host)[0] for host in ("localhost:9464", "127.0.0.1", "evil.example", "10.1.2.3")
         ]
@@ -209,10 +209,10 @@ def test_a_page_of_somebody_else_cannot_ask_through_a_browser() -> None:
 def test_a_route_that_fails_is_an_answer_and_a_line(caplog: pytest.LogCaptureFixture) -> None:
     """The server goes on."""
 
-    def failing(_asked: object) -> Answer:
+    def failing(_asked: object) -> Response:
         raise ValueError("broken")
 
-    with served({"/failing": failing, "/": lambda asked: Answer.text("numbers")}) as server:
+    with served({"/failing": failing, "/": lambda asked: Response.text("numbers")}) as server:
         assert asked(server, "/failing")[:2] == (500, "failed; the job's log says how\n")
         assert asked(server, "/")[0] == 200
         status, body, headers = asked(server, "/elsewhere")
@@ -224,7 +224,7 @@ def test_a_route_that_fails_is_an_answer_and_a_line(caplog: pytest.LogCaptureFix
 
 def test_nothing_but_reading_is_allowed() -> None:
     """HEAD is."""
-    with served({"/": lambda asked: Answer.text("numbers")}) as server:
+    with served({"/": lambda asked: Response.text("numbers")}) as server:
         assert asked(server, "/", "HEAD")[:2] == (200, "")
         assert asked(server, "/", "POST")[0] == 501
 

@@ -16,7 +16,7 @@ from opentelemetry.proto.collector.metrics.v1.metrics_service_pb2 import (
 
 from deploy.broker.lifeline import free_port
 from deploy.watch import measures
-from deploy.watch.board import Shown
+from deploy.watch.board import BoardListeners
 from deploy.watch.life.moment import JobState, Phase, TopicLag
 from deploy.watch.listener import Listeners
 from deploy.watch.otlp import WITHIN_S, Otlp
@@ -78,7 +78,7 @@ def points(request: ExportMetricsServiceRequest) -> dict[str, dict[tuple[str, ..
 
 def test_a_receiver_gets_the_numbers_of_the_job(receiver: Receiver) -> None:
     """All of them at the end, whatever was sent before; the job is the service."""
-    shown = Shown("clicks")
+    shown = BoardListeners("clicks")
     listeners = Listeners(shown, Otlp(receiver.url, shown.metrics))
     listeners.opening(ABOUT)
     listeners.moment(JobState(at_ms=0, phase=Phase.RUNNING, lag=TopicLag(0, {"left-topic": 7})))
@@ -100,7 +100,7 @@ def test_a_receiver_gets_the_numbers_of_the_job(receiver: Receiver) -> None:
 
 def test_a_receiver_that_is_not_there_does_not_keep_the_job(caplog: pytest.LogCaptureFixture) -> None:
     """It ends within seconds, with a line about it."""
-    shown = Shown("clicks")
+    shown = BoardListeners("clicks")
     listeners = Listeners(shown, Otlp(f"http://127.0.0.1:{free_port()}", shown.metrics))
     listeners.opening(ABOUT)
     listeners.batch(Batch())

@@ -20,7 +20,7 @@ import yaml
 from deploy.jobs.join_report import gather, zeros
 from deploy.output.accounts import DeliveredBatch
 from deploy.watch import measures
-from deploy.watch.board import Shown
+from deploy.watch.board import BoardListeners
 from deploy.watch.life.moment import JobState, Phase, TopicLag
 from deploy.watch.manifests import ALERTS, FOLDER, RULES, RUNBOOK, expressions, texts
 from deploy.watch.metrics import metrics_routes
@@ -69,7 +69,7 @@ def all_answered(server: str, batch: Callable[[], None]) -> None:
 def test_every_query_of_the_dashboard_has_an_answer(tmp_path: Path) -> None:
     """From the numbers of a batch, without a job."""
     spec = window_spec()
-    metrics = Shown("clicks")
+    metrics = BoardListeners("clicks")
     metrics.opening(replace(ABOUT, zeros=tuple(zeros(spec))))
     metrics.moment(
         JobState(at_ms=0, phase=Phase.RUNNING, executors=1, lag=TopicLag(0, {"left-topic": 7, "right-topic": 0}))

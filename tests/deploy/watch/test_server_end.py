@@ -6,7 +6,7 @@ import threading
 import time
 from concurrent.futures import ThreadPoolExecutor
 
-from deploy.watch.server import ENDS_WITHIN_S, Answer, Asked
+from deploy.watch.server import ENDS_WITHIN_S, Request, Response
 from tests.deploy.watch.served import asked, served
 
 CLIENTS, ENDS = 6, 5
@@ -15,9 +15,9 @@ CLIENTS, ENDS = 6, 5
 def test_requests_that_come_while_a_server_ends_are_answered_or_refused() -> None:
     """As many as clients can send, at five ends: the kernel would reset connections that wait, and those in work."""
 
-    def slow(_asked: Asked) -> Answer:
+    def slow(_asked: Request) -> Response:
         time.sleep(0.005)
-        return Answer.text("numbers")
+        return Response.text("numbers")
 
     answered = 0
     for _ in range(ENDS):
@@ -43,10 +43,10 @@ def test_an_end_waits_for_an_answer() -> None:
     """What follows is often the end of the process, which cuts off what is not sent."""
     begun = threading.Event()
 
-    def slow(_asked: Asked) -> Answer:
+    def slow(_asked: Request) -> Response:
         begun.set()
         time.sleep(0.2)
-        return Answer.text("numbers")
+        return Response.text("numbers")
 
     with served({"/": slow}) as server, ThreadPoolExecutor(1) as client:
         answer = client.submit(asked, server, "/")
