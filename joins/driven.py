@@ -43,4 +43,4 @@ class DrivenJoin:
 
     def close(self) -> None:
         """Closes the planner's connections."""
-        self.reader.stop()
+        self.reader.disconnect()

@@ -109,7 +109,7 @@ def _with_fields(spec: JoinSpec, kinds: Mapping[str, StructType], rows: DataFram
 
 
 def _fields_in(kind: StructType, inside: str = "") -> Iterator[tuple[str, DataType]]:
-    """Returns the path and type of each field that is not a struct, inside structs only."""
+    """Yields the path and type of each field that is not a struct, inside structs only."""
     from pyspark.sql.types import StructType
 
     for field in kind:

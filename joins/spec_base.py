@@ -16,12 +16,14 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, fields
 from operator import attrgetter
 from types import MappingProxyType
-from typing import Any, Self
+from typing import Any, Self, TypeVar
 
 from joins.errors import SpecChanged, SpecError
-from teacup.base.fields import declared, takes
+from teacup.base.fields import declared, of_plain, takes
 from teacup.base.times import UNLIMITED, UNLIMITED_MS, duration_ms
 from teacup.kafka.records.where import RecordFilter
+
+T = TypeVar("T")
 
 REQUIRED: Any = ...
 """The default of a duration that must be given, as a number or a text."""
@@ -80,6 +82,20 @@ def _parsed(spec: type[Any], name: str, given: str) -> float:
     if not takes(declared(spec, name), number):
         raise ValueError("give more than 0")  # the other bounds are those of every duration
     return number
+
+
+def read_back(kind: type[T], data: Mapping[str, Any], form: int, what: str, remedy: str) -> T:
+    """Returns a value of a checkpoint, written as `{"format": form, **plain(value)}`. Raises `SpecChanged` for another.
+
+    what     "the handover has", for messages
+    remedy   a clause: what can be done without the version that wrote it
+    """
+    if data.get("format") != form:
+        raise SpecChanged(
+            f"{what} format {data.get('format')!r}, this version reads {form}: continue with the version that wrote "
+            f"it, or {remedy}"
+        )
+    return of_plain(kind, data)
 
 
 @dataclass(frozen=True, slots=True)

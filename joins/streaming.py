@@ -166,7 +166,7 @@ def stage_frame(
     spec: JoinSpec,
     stage: Callable[[Iterable[Any]], Iterator[pa.RecordBatch]],
     schema: str,
-    control: JoinControl | None = None,
+    control: JoinControl | None,
 ) -> DataFrame:
     """Returns the streaming DataFrame of the rows of `schema` that `stage` makes from tickets (JSON texts).
 

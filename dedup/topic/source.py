@@ -121,8 +121,7 @@ def check_log(end: Mapping[str, Any], topic_id: str, ends: Mapping[int, Ends], l
     _check_belongs(end, topic_id, ranges)
     losses, where = replace(losses_of(ranges.on_data_loss), continues=True), f"source partition {ranges.topic}"
     positions = {int(p): until for p, (_, until) in end["ranges"].items()}
-    for p, until in positions.items():
-        losses.of(f"{where}-{p}", until, ends.get(p))
+    losses.moved(where, positions, ends)
     losses.check_leaders(where, log, positions, end["epochs"], ends)
 
 
@@ -132,11 +131,7 @@ def following(start: Mapping[str, Any], topic_id: str, ends: Mapping[int, Ends],
         _check_belongs(start, topic_id, ranges)
     losses = losses_of(ranges.on_data_loss)
     at = {int(p): end for p, (_, end) in start["ranges"].items()} if start else _first(ends, ranges)
-    skipped = start["skipped"] if start else 0
-    for p in sorted({*ends, *at}):
-        position = at.get(p, 0)  # a partition that is new to a running job is read from its start
-        lost = losses.of(f"source partition {ranges.topic}-{p}", position, ends.get(p))
-        at[p], skipped = position + lost.unread, skipped + lost.unread
+    at, skipped = losses.moved(f"source partition {ranges.topic}", at, ends)
     rests = {p: max(end.stable - at[p], 0) for p, end in ends.items()}
     shares = fair_shares(rests, ranges.max_records)
     spans = {str(p): [at[p], at[p] + shares[p]] for p in sorted(ends)}
@@ -149,7 +144,7 @@ def following(start: Mapping[str, Any], topic_id: str, ends: Mapping[int, Ends],
         "id": topic_id,
         "number": number,
         "ranges": spans,
-        "skipped": skipped,
+        "skipped": skipped + (start["skipped"] if start else 0),
         "topic": ranges.topic,
     }
 

@@ -18,7 +18,8 @@ from typing import Any
 from joins.batch.state import BatchPlan
 from joins.errors import SpecChanged
 from joins.spec import IDENTITY, IDENTITY_IF_SET, OF_RIGHT, JoinPath, JoinSpec
-from teacup.base.fields import of_plain, plain
+from joins.spec_base import read_back
+from teacup.base.fields import plain
 
 FORMAT = 2
 
@@ -122,12 +123,9 @@ class Handover:
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Handover:
         """Reads what `to_json` wrote. Raises `SpecChanged` for the format of another version."""
-        if data.get("format") != FORMAT:
-            raise SpecChanged(
-                f"the handover of `teacup move` or `teacup rewind` has format {data.get('format')!r}, this version "
-                f"reads {FORMAT}: continue with the version that wrote it, or repeat the command"
-            )
-        return of_plain(cls, data)
+        return read_back(
+            cls, data, FORMAT, "the handover of `teacup move` or `teacup rewind` has", "repeat the command"
+        )
 
 
 def _check_same(key: str, was: str, now: str) -> None:

@@ -23,8 +23,8 @@ from joins.batch.facts import Bound, Bounds, BucketFacts, RangeFacts, thinned
 from joins.batch.rules import earliest_left, earliest_right, right_watermark
 from joins.errors import SpecChanged
 from joins.spec import IDENTITY_IF_SET, BothSides, JoinPath, JoinSpec, Right
-from joins.spec_base import Wording, check_identity, in_python
-from teacup.base.fields import of_plain, plain
+from joins.spec_base import Wording, check_identity, in_python, read_back
+from teacup.base.fields import plain
 from teacup.kafka.log.losses import Epochs
 
 FORMAT = 10
@@ -210,13 +210,8 @@ class BatchPlan:
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> BatchPlan:
         """Reads what `to_json` wrote. Raises `SpecChanged` for the format of another version."""
-        if data.get("format") != FORMAT:
-            raise SpecChanged(
-                f"the checkpoint's batch plans have format {data.get('format')!r}, this version reads {FORMAT}: "
-                "continue with the version that wrote it, or start a new checkpoint at a time (`start: TIME`) with "
-                "`teacup run --take-over`"
-            )
-        return of_plain(cls, data)
+        remedy = "start a new checkpoint at a time (`start: TIME`) with `teacup run --take-over`"
+        return read_back(cls, data, FORMAT, "the checkpoint's batch plans have", remedy)
 
     def check_belongs_to(self, spec: JoinSpec, wording: Wording = IN_PYTHON) -> None:
         """Raises `SpecChanged`, naming every value that differs from the join that wrote this batch plan."""

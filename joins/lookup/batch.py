@@ -165,12 +165,16 @@ def _replaced(spec: JoinSpec, left: pl.DataFrame, stored: StoredRight) -> pl.Ser
     return (beside["newest"] > latest_right(spec.right, beside["time"])).fill_null(False)
 
 
+def _first_of(spec: JoinSpec, left: pl.DataFrame) -> str:
+    partition, offset = left["partition"][0], left["offset"][0]
+    return f"{len(left)} left records, the first at {spec.left.topic}-{partition} offset {offset}"
+
+
 def _too_late(spec: JoinSpec, left: pl.DataFrame, retained_from_ms: int) -> str:
     first: Any = left["time"].min()
-    partition, offset = left["partition"][0], left["offset"][0]
     namespace = spec.right.store.storage.namespace
     return (
-        f"{len(left)} left records, the first at {spec.left.topic}-{partition} offset {offset}, look for right records "
+        f"{_first_of(spec, left)}, look for right records "
         f"from {iso(kept_from(spec.right, first))} on, but namespace {namespace!r} keeps them only from "
         f"{iso(retained_from_ms)} on: their right records may be gone. Feed a namespace of another name with a longer "
         "`retention` from as far back, and start a new checkpoint; or start later (`start: TIME`); or have "
@@ -179,10 +183,9 @@ def _too_late(spec: JoinSpec, left: pl.DataFrame, retained_from_ms: int) -> str:
 
 
 def _beyond_bound(spec: JoinSpec, left: pl.DataFrame) -> str:
-    partition, offset = left["partition"][0], left["offset"][0]
     namespace = spec.right.store.storage.namespace
     return (
-        f"{len(left)} left records, the first at {spec.left.topic}-{partition} offset {offset}, look for versions that "
+        f"{_first_of(spec, left)}, look for versions that "
         f"namespace {namespace!r} had to drop: their keys have more than its `bound`. Raise it, feed a namespace of "
         "another name, and start a new checkpoint; or have them written unmatched (`on_expired: unmatched`, reason "
         "no_longer_stored)"
@@ -190,10 +193,9 @@ def _beyond_bound(spec: JoinSpec, left: pl.DataFrame) -> str:
 
 
 def _only_latest(spec: JoinSpec, left: pl.DataFrame) -> str:
-    partition, offset = left["partition"][0], left["offset"][0]
     namespace = spec.right.store.storage.namespace
     return (
-        f"{len(left)} left records, the first at {spec.left.topic}-{partition} offset {offset}, have keys of which "
+        f"{_first_of(spec, left)}, have keys of which "
         f"namespace {namespace!r} holds a right record later than they may match: it keeps the latest "
         "only (`keep: latest`), and the one that they look for may have been replaced. Feed a namespace with `keep: "
         "all`; or have them written unmatched (`on_expired: unmatched`, reason no_longer_stored)"

@@ -1,6 +1,6 @@
 """Looks up keys: parallel pooled requests, with retries while the store fails. The edge to both APIs.
 
-`Outside` asks both APIs how far right is stored, and in which store.
+`BothApis` asks both APIs how far right is stored, and in which store.
 
 `RightStore` lives in a worker process. An attempt looks up all keys first, and then reads from which time on the
 namespace keeps records. In this order, nothing from that time on can have expired before the answers came. Each look-up
@@ -30,6 +30,7 @@ from datadelay.errors import DelayAccessDenied, DelayCallFailed, DelayError, Del
 from datadelay.model import Delay
 from joins.errors import CallRefused, ClockBehind, NoRetention, StoreChanged, StoreUnreachable
 from joins.lookup.batch import WANTED, StoredRight
+from joins.lookup.gate import CLOCK_TOLERANCE_MS
 from joins.lookup.right_items import RIGHT_ROW, from_items, is_delete
 from joins.right_source import DelayApi, StoreAddress
 from joins.spec import JoinSpec
@@ -49,7 +50,6 @@ from teacup.storage.model import Keep, Status
 
 log = logging.getLogger("teacup.joins.lookup.key_lookup")
 
-CLOCK_TOLERANCE_MS = 60_000
 FIRST_PAUSE_S, LONGEST_PAUSE_S = 0.1, 5.0
 
 REFUSED = (AccessDenied, NamespaceUnknown, RequestInvalid, WrongServer)
@@ -256,12 +256,12 @@ class NotKnown(Exception):
     """How far right is stored is unknown; the message says why. Handled within `joins.lookup`."""
 
 
-Known = tuple[Delay, str] | NotKnown
+ApiAnswers = tuple[Delay, str] | NotKnown
 """The delay and the store's generation, or why they are not known."""
 
 
 @dataclass(slots=True)
-class Outside:
+class BothApis:
     """One process's connections to both APIs."""
 
     spec: JoinSpec
@@ -272,7 +272,7 @@ class Outside:
     _polled_at_s: float = 0.0
 
     @classmethod
-    def connected(cls, spec: JoinSpec) -> Outside:
+    def connected(cls, spec: JoinSpec) -> BothApis:
         """Creates a client for each API, without calling either."""
         return cls(spec, delay_client(spec.right.store.delay), lookup_client(spec))
 

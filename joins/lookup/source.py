@@ -19,7 +19,7 @@ import msgspec
 from joins.batch.state import BatchPlan
 from joins.errors import ClockBehind
 from joins.lookup.gate import CONSUMER, STORE, Admission, admission, clock_ahead
-from joins.lookup.key_lookup import Known, NotKnown, Outside
+from joins.lookup.key_lookup import ApiAnswers, BothApis, NotKnown
 from joins.plan.log_checks import check_ends, check_leaders, check_topics, with_new_partitions
 from joins.plan.readable import EndOffsets
 from joins.plan.reader import JoinControl, JoinReader, inside_the_clock, open_log
@@ -49,7 +49,7 @@ class LookupReader(JoinReader):
         super().__init__(spec, control, stage)
         self._lookup = spec
         self._left: BrokerLog | None = None
-        self._outside: Outside | None = None
+        self._apis: BothApis | None = None
         self._first_ends = ListedEnds()
 
     def work(self, end: dict[str, Any]) -> BatchWork:
@@ -58,10 +58,10 @@ class LookupReader(JoinReader):
         return replace(work, items=[msgspec.json.encode((store, msgspec.Raw(one))).decode() for one in work.items])
 
     def disconnect(self) -> None:
-        for connection in (self._left, self._outside):
+        for connection in (self._left, self._apis):
             if connection is not None:
                 connection.close()
-        self._left = self._outside = None
+        self._left = self._apis = None
 
     def waits(self, start: dict[str, Any]) -> bool:
         """Also returns true under `available_now` if the join could not even start: it is not done."""
@@ -72,18 +72,18 @@ class LookupReader(JoinReader):
         self._left = left = self._left or open_log(spec, spec.left)
         state = self.state_after(BatchPlan.from_json(start)) if start else None
         now_ms = self.now_ms(state)
-        self._outside = self._outside or Outside.connected(spec)
-        outside: Known
+        self._apis = self._apis or BothApis.connected(spec)
+        answers: ApiAnswers
         try:
-            outside = self._outside.ask()  # before left's ends are listed
+            answers = self._apis.ask()  # before left's ends are listed
         except NotKnown as error:
-            outside = error
+            answers = error
         else:
-            if (reason := clock_ahead(outside[0], self._outside.store_ms, now_ms)) is not None:
+            if (reason := clock_ahead(answers[0], self._apis.store_ms, now_ms)) is not None:
                 raise ClockBehind(reason)
-        return self._first(left, outside, now_ms) if state is None else self._next(state, left, outside, now_ms)
+        return self._first(left, answers, now_ms) if state is None else self._next(state, left, answers, now_ms)
 
-    def _first(self, left: BrokerLog, outside: Known, now_ms: int) -> Planned | NotReady:
+    def _first(self, left: BrokerLog, answers: ApiAnswers, now_ms: int) -> Planned | NotReady:
         """Makes the first batch plan, once the generations that it is pinned to are known.
 
         With `start: latest`, the ends listed by the first attempt are kept.
@@ -93,9 +93,9 @@ class LookupReader(JoinReader):
         end_offsets = self.readable(EndOffsets(now_ms, left.ends(), {}))
         if spec.start == "latest":
             end_offsets = replace(end_offsets, left=self._first_ends.cut(end_offsets.left))
-        if isinstance(outside, NotKnown):
-            return _unknown(str(outside), now_ms)
-        delay, store = outside
+        if isinstance(answers, NotKnown):
+            return _unknown(str(answers), now_ms)
+        delay, store = answers
         begun = begin(spec, end_offsets, left, {CONSUMER: delay.generation, STORE: store}, self.remark)
         verdict = admission(delay, store, begun.identity, spec.right.store.accepted_generations, now_ms)
         if verdict.waits_for is not None:
@@ -107,16 +107,16 @@ class LookupReader(JoinReader):
         planned = first if isinstance(first, Planned) else Planned.nothing(begun)
         return inside_the_clock(planned, {"left": left})
 
-    def _next(self, state: BatchPlan, left: BrokerLog, outside: Known, now_ms: int) -> Planned | NotReady:
+    def _next(self, state: BatchPlan, left: BrokerLog, answers: ApiAnswers, now_ms: int) -> Planned | NotReady:
         """Makes the batch plan after `state`, as far as left may go."""
         spec = self._lookup
         topics = {"left": left.described()}
         check_topics(spec, state, topics)
         state = with_new_partitions(spec, state, topics)
-        if isinstance(outside, NotKnown):
-            verdict = Admission(waits_for=str(outside))
+        if isinstance(answers, NotKnown):
+            verdict = Admission(waits_for=str(answers))
         else:
-            verdict = admission(*outside, state.identity, spec.right.store.accepted_generations, now_ms)
+            verdict = admission(*answers, state.identity, spec.right.store.accepted_generations, now_ms)
         end_offsets = self.readable(EndOffsets(now_ms, left.ends(), {}))
         check_leaders(spec, state, end_offsets, {"left": left})
         state = check_ends(spec, state, end_offsets)

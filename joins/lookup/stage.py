@@ -27,10 +27,10 @@ from joins.errors import DelayUnreachable, SpecError, planned_records
 from joins.items import ARROW_TYPES, SPARK_TYPES, Begin, End, Item, Rows, Stage
 from joins.lookup.batch import RECORDS_AT_ONCE, StoredRight, StoreProvider, offer, wanted
 from joins.lookup.gate import admission
-from joins.lookup.key_lookup import NotKnown, Outside, RightStore, lookup_client
+from joins.lookup.key_lookup import BothApis, NotKnown, RightStore, lookup_client
 from joins.read.batch_reader import BatchReader, from_log
 from joins.read.deserialize import SideReader
-from joins.read.facts_files import FactsFolder, bucket_folder
+from joins.read.facts_files import bucket_folder, save_facts
 from joins.read.summary import BucketSummary, Newest
 from joins.rows.frames import RECORD, SIDE_COLUMNS
 from joins.spec import JoinSpec
@@ -46,7 +46,7 @@ if TYPE_CHECKING:
 log = logging.getLogger("teacup.joins.lookup.stage")
 
 _stores: PerProcess[Any, RightStore] = PerProcess(4, lambda store: store.close())
-_newest: PerProcess[tuple[str, str], Newest] = PerProcess(8, lambda newest: None)
+_newest: PerProcess[tuple[str, str], Newest] = PerProcess(8)
 
 
 def lookup_stage(spec: JoinSpec, windows: Path | None = None, copies: None = None) -> Stage[BucketSummary]:
@@ -94,7 +94,7 @@ def _items(spec: JoinSpec, windows: Path | None, store: str, ticket: Ticket) -> 
     finally:
         ahead.shutdown(wait=False, cancel_futures=True)  # a failed task does not wait for its look-ups
     folder = bucket_folder(windows, spec.name, ticket.generation, ticket.name_of_part)
-    FactsFolder(folder).save(ticket.number, ticket.digest, batch.facts)
+    save_facts(folder, ticket.number, ticket.digest, batch.facts)
     yield End(batch.summary)
 
 
@@ -102,7 +102,7 @@ SAY_EVERY_S = 10.0
 POLL_EVERY_S = 0.2
 ADDED = {**{f"right_{name}": RECORD[name] for name in SIDE_COLUMNS}, "outcome": pl.String(), "reason": pl.String()}
 
-_outsides: PerProcess[Any, Outside] = PerProcess(4, lambda outside: outside.close())
+_apis: PerProcess[Any, BothApis] = PerProcess(4, lambda apis: apis.close())
 
 
 def lookup_frame(df: DataFrame, spec: JoinSpec, *, wait_at_most_s: float | None = None) -> DataFrame:
@@ -156,13 +156,11 @@ def _looked_up(spec: JoinSpec, batch: pa.RecordBatch, wait_at_most_s: float | No
 
 def _wait(spec: JoinSpec, until_ms: int, at_most_s: float | None) -> str:
     """Waits until every right record up to `until_ms` is stored, and returns the store's generation."""
-    outside = _outsides.get(
-        (spec.name, spec.right.store.delay, spec.right.store.storage), lambda: Outside.connected(spec)
-    )
+    apis = _apis.get((spec.name, spec.right.store.delay, spec.right.store.storage), lambda: BothApis.connected(spec))
     began_s, report = time.monotonic(), Every(SAY_EVERY_S, at_once=True)
     while True:
         try:
-            delay, store = outside.ask()
+            delay, store = apis.ask()
             verdict = admission(delay, store, {}, spec.right.store.accepted_generations, wall_ms())
             reason = verdict.waits_for or f"right is stored up to {iso(verdict.watermark_ms)}"
             if not verdict.shut and verdict.watermark_ms > until_ms:

@@ -64,7 +64,7 @@ class AvailableNow:
         self._right: SettledEnds | ListedEnds = of_topic()
         self._newest_left: dict[int, int | None] | None = None
 
-    def cut(self, end_offsets: EndOffsets, state: BatchPlan | None = None) -> EndOffsets:
+    def cut(self, end_offsets: EndOffsets, state: BatchPlan | None) -> EndOffsets:
         """Returns the part of a listing that this run reads. state: None if nothing is read yet."""
         left, right, until = self._left.cut(end_offsets.left), self._right.cut(end_offsets.right), self._until
         if until is not None:
@@ -83,7 +83,7 @@ class AvailableNow:
         }
         return replace(cut, right=beyond)
 
-    def in_steps(self, spec: JoinSpec, cut: EndOffsets, left: TopicLog, state: BatchPlan | None = None) -> EndOffsets:
+    def in_steps(self, spec: JoinSpec, cut: EndOffsets, left: TopicLog, state: BatchPlan | None) -> EndOffsets:
         """Returns the listing with the clock's steps. cut, state: what `cut` returned and took; left: the topic."""
         if self._newest_left is None:
             ends = {p: ends.stable for p, ends in cut.left.items()}

@@ -12,6 +12,7 @@ a clock that jumps       is compared with the monotonic clock (`PlanClock`)
 from __future__ import annotations
 
 import logging
+import math
 from collections.abc import Callable, Mapping, Sequence
 
 from joins.errors import ClockBehind
@@ -23,6 +24,9 @@ from teacup.kafka.log.time_search import block_size
 from teacup.kafka.log.topic_log import Ends, TopicLog
 
 log = logging.getLogger("teacup.joins.plan.clock_checks")
+
+WRONG_CLOCK = "wrong_clock", math.inf
+"""What `ClockBehind` means to a reader (`StreamReader.patience`)."""
 
 
 class PlanClock:

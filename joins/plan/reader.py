@@ -13,7 +13,6 @@ plan starts from (`state_after`), and how far was read (`positions_of`).
 from __future__ import annotations
 
 import logging
-import math
 from abc import abstractmethod
 from collections.abc import Generator, Iterable, Mapping
 from dataclasses import dataclass, replace
@@ -28,7 +27,7 @@ from joins.batch.state import BatchPlan
 from joins.batch.ticket import Ticket
 from joins.errors import REMEDY, ClockBehind, DataLoss, SpecError
 from joins.plan.available_now import AvailableNow, of_available_now
-from joins.plan.clock_checks import PlanClock, check_last_times
+from joins.plan.clock_checks import WRONG_CLOCK, PlanClock, check_last_times
 from joins.plan.log_checks import check_compaction
 from joins.plan.readable import EndOffsets
 from joins.plan.sync_bolt import Planned, StallTimer
@@ -139,15 +138,9 @@ class JoinReader(StreamReader):
         )
         return False
 
-    def holds_for_s(self, error: Exception) -> float | None:
-        """Returns how long to wait while an error lasts: for a wrong clock, until it is corrected.
-
-        A job that ends and is started again would trust the clock.
-        """
-        return math.inf if isinstance(error, ClockBehind) else super().holds_for_s(error)
-
-    def held_by(self, error: Exception) -> str:
-        return "wrong_clock" if isinstance(error, ClockBehind) else super().held_by(error)
+    def patience(self, error: Exception) -> tuple[str, float] | None:
+        """Waits until a wrong clock is corrected: a job that ends and is started again would trust it."""
+        return WRONG_CLOCK if isinstance(error, ClockBehind) else super().patience(error)
 
     def work(self, end: dict[str, Any]) -> BatchWork:
         batch_plan = BatchPlan.from_json(end)
@@ -165,7 +158,7 @@ class JoinReader(StreamReader):
         return self._last[1]
 
     def remark(self, warning: str) -> None:
-        """Logs a warning unless it repeats the last one: a plan that fails is tried again."""
+        """Logs a warning once: a plan that fails is tried again."""
         if warning not in self._remarked:
             self._remarked.add(warning)
             log.warning("%s: %s", self._name, warning)

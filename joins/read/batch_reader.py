@@ -26,7 +26,7 @@ from joins.read.parse import ParsedBatch, parse, parse_together
 from joins.read.range_gate import RangeGate
 from joins.spec import JoinSpec
 from teacup.base.times import LATEST_MS
-from teacup.kafka.records.limits import batch_bytes
+from teacup.kafka.records.limits import batch_bytes, fitting_rows
 
 HELD_BYTES = 64 << 20  # the most held left records kept for the next batch; more are fetched again
 UNLIMITED_BYTES = 1 << 60
@@ -263,8 +263,7 @@ class RangesOfSide:
 
 def _fitting(batch: pa.RecordBatch, parsed: ParsedBatch, room: int) -> tuple[int, int]:
     """Returns how many records fit into the room, plus the one that exceeds it, and the room left."""
-    if parsed.size < room:
+    if parsed.size < room or not batch.num_rows:
         return batch.num_rows, room - parsed.size
-    taken = np.cumsum(batch_bytes(batch))
-    fitting = int(np.searchsorted(taken, room)) + 1
-    return (fitting, 0) if fitting <= len(taken) else (len(taken), room - int(taken[-1:].sum()))
+    rows, size = fitting_rows(batch, room)
+    return rows, max(room - size, 0)

@@ -15,7 +15,6 @@ from __future__ import annotations
 import os
 import re
 import tempfile
-import uuid
 from collections.abc import Iterable, Sequence
 from pathlib import Path
 
@@ -24,7 +23,7 @@ from joins.batch.state import BatchPlan
 from joins.batch.ticket import Ticket
 from joins.read.summary import BucketSummary
 from teacup.base.disks import with_disk
-from teacup.base.files import checked_text, from_checked_text
+from teacup.base.files import checked_text, from_checked_text, replace_file
 from teacup.base.logs import sparse
 
 log = sparse("teacup.joins.read.facts_files")
@@ -51,39 +50,31 @@ def bucket_folder(windows: Path | None, join: str, generation: str, bucket: str)
     return generation_folder(windows or own_folder(), join, generation) / bucket
 
 
-class FactsFolder:
-    """The facts of one bucket's last batches, as files in a folder. Some may be lost, but none is ever wrong."""
+def save_facts(folder: Path, number: int, digest: str, facts: BucketFacts) -> None:
+    """Saves the facts of batch `number` of one bucket, and removes old ones.
 
-    def __init__(self, folder: Path) -> None:
-        self._folder = folder
+    A failure only means reading again later.
+    """
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        replace_file(_of_task(folder, number, digest), checked_text(facts).encode())
+        for name in os.listdir(folder):
+            match = NAME.fullmatch(name)
+            if match and int(match[1]) <= number - KEPT:
+                (folder / name).unlink(missing_ok=True)
+    except OSError as error:
+        log.warning(_NOT_KEPT, folder, number, with_disk(error, folder))
 
-    def save(self, number: int, digest: str, facts: BucketFacts) -> None:
-        """Saves the facts of batch `number`, and removes old ones. A failure only means reading again later."""
-        try:
-            self._folder.mkdir(parents=True, exist_ok=True)
-            path = self._path(number, digest)
-            temporary = path.with_name(f".{path.name}.{uuid.uuid4().hex}")
-            temporary.write_text(checked_text(facts))
-            temporary.replace(path)
-            for name in os.listdir(self._folder):
-                match = NAME.fullmatch(name)
-                if match and int(match[1]) <= number - KEPT:
-                    (self._folder / name).unlink(missing_ok=True)
-        except OSError as error:
-            log.warning(_NOT_KEPT, self._folder, number, with_disk(error, self._folder))
 
-    def load(self, number: int, digest: str) -> BucketFacts | None:
-        """Returns the facts of a batch; None if they are lost, or the file is damaged."""
-        try:
-            return from_checked_text(self._path(number, digest).read_text(), BucketFacts)
-        except FileNotFoundError:
-            return None
-        except (OSError, ValueError) as error:
-            log.warning("%s: the facts of batch %d cannot be read: %s", self._folder, number, error)
-            return None
-
-    def _path(self, number: int, digest: str) -> Path:
-        return self._folder / f"facts-{number}-{digest}.json"
+def load_facts(folder: Path, number: int, digest: str) -> BucketFacts | None:
+    """Returns the facts of a batch of one bucket; None if they are lost, or the file is damaged."""
+    try:
+        return from_checked_text(_of_task(folder, number, digest).read_text(), BucketFacts)
+    except FileNotFoundError:
+        return None
+    except (OSError, ValueError) as error:
+        log.warning("%s: the facts of batch %d cannot be read: %s", folder, number, error)
+        return None
 
 
 def keep_facts(windows: Path | None, job: str, summaries: Sequence[BucketSummary]) -> None:
@@ -93,9 +84,7 @@ def keep_facts(windows: Path | None, job: str, summaries: Sequence[BucketSummary
         folder = generation_folder(windows or own_folder(), job, generation)
         try:
             folder.mkdir(parents=True, exist_ok=True)
-            temporary = folder / ".facts.json.new"
-            temporary.write_text(checked_text(content))
-            temporary.replace(_of_all(folder, number))
+            replace_file(_of_all(folder, number), checked_text(content).encode())
             _of_all(folder, number - KEPT).unlink(missing_ok=True)
         except OSError as error:
             log.warning(_NOT_KEPT, folder, number, with_disk(error, folder))
@@ -128,11 +117,15 @@ def _by_tasks(folder: Path, ticket: Ticket) -> BucketFacts | None:
     """Loads the facts that tasks on this machine have kept; None if those of a part are missing."""
     parts = []
     for part in ticket.divided():
-        facts = FactsFolder(folder / part.name_of_part).load(part.number, part.digest)
+        facts = load_facts(folder / part.name_of_part, part.number, part.digest)
         if facts is None:
             return None
         parts.append(facts)
     return BucketFacts.of_parts(parts)
+
+
+def _of_task(folder: Path, number: int, digest: str) -> Path:
+    return folder / f"facts-{number}-{digest}.json"
 
 
 def _of_all(folder: Path, number: int) -> Path:

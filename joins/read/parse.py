@@ -1,11 +1,11 @@
 """Which records take part, and which go to the dead-letter topic, and why. Pure.
 
-`parse` finds each record's event time and join key, and why its value, time or key cannot be used (`find`). A record
+`parse` finds each record's event time and join key, and why its value, time or key cannot be used (`locate`). A record
 takes part if it has a time that is not from the future, and its value and key can be used.
 
 Reading a record again must give the same result. Whether a value can be decoded also depends on which schemas the
-registry had: if a record's schema came later, the record stays a dead letter (`as_first_read`). `Known` says from which
-offset of a partition on each schema was known. It holds only schemas that exist, so it stays small.
+registry had: if a record's schema came later, the record stays a dead letter (`as_first_read`). `SchemaOffsets` says
+from which offset of a partition on each schema was known. It holds only schemas that exist, so it stays small.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ WHATEVER_ITS_TIME = (TOMBSTONE, WHERE)
 CLOCKS_DIFFER_MS = 1_000
 """How far a producer's clock may be ahead of the broker's, or ours, for its records still to prove something."""
 
-Known = Mapping[int, int]
+SchemaOffsets = Mapping[int, int]
 """Schema id -> the first offset whose record was decoded with it."""
 
 
@@ -76,7 +76,7 @@ class ParsedBatch:
     proves: Bools
     dead: pl.DataFrame
     ceiling_ms: int
-    schemas: Known = field(default_factory=dict)
+    schemas: SchemaOffsets = field(default_factory=dict)
     appended: bool = False
     size: int = 0
     deleted: pl.Series | None = None
@@ -147,7 +147,7 @@ def parse(
     before_ms  the time of the record before the batch, if it is known
     """
     timestamps, kinds = batch.column("timestamp"), batch.column("timestamp_type")
-    located = find(side, batch, before_ms)
+    located = locate(side, batch, before_ms)
     ceiling = ceilings(timestamps, kinds, listed_ms + skew_ms, skew_ms if side.payload_time else UNLIMITED_MS)
     columns = {name: _column(located.times if name == "time" else batch.column(name), name) for name in RECORD}
     if located.keys is not None:
@@ -262,7 +262,7 @@ def _why_dead(time: pl.Series, unusable: pl.Series | None, valid_times: pa.Array
 
 
 @dataclass(frozen=True, slots=True)
-class Found:
+class LocatedFields:
     """What was found in one batch, as columns.
 
     times    int64 ms UTC; null if there is none, or one before 1970
@@ -279,7 +279,7 @@ class Found:
     deleted: pa.Array | None = None
 
 
-def find(side: Side, batch: pa.RecordBatch, before_ms: int | None = None) -> Found:
+def locate(side: Side, batch: pa.RecordBatch, before_ms: int | None = None) -> LocatedFields:
     """Reads a batch in the schema of `teacup.kafka.read.range_reader`, except partition and offset.
 
     before_ms   the time of the record before the batch, if it is known
@@ -316,7 +316,7 @@ def find(side: Side, batch: pa.RecordBatch, before_ms: int | None = None) -> Fou
         reasons = _with_tombstones(reasons, batch)
     if (where := side.where_of) is not None:
         reasons = _with_where(side, where, reasons, batch, fields)
-    return Found(times, keys, reasons, None if fields is None else fields.kept, deleted)
+    return LocatedFields(times, keys, reasons, None if fields is None else fields.kept, deleted)
 
 
 def _first_of(one: pl.Series | None, other: pl.Series | None) -> pl.Series | None:
@@ -408,7 +408,7 @@ def known_in(batch: pa.RecordBatch) -> dict[int, int]:
     return dict(zip(numbers.tolist(), offsets[decoded][first].tolist(), strict=True))
 
 
-def as_first_read(batch: pa.RecordBatch, schemas: Known, where: str) -> pa.RecordBatch:
+def as_first_read(batch: pa.RecordBatch, schemas: SchemaOffsets, where: str) -> pa.RecordBatch:
     """Makes dead letters of the records whose schema was unknown when they were first read.
 
     where   names the partition in messages. Raises `DataLoss` if the registry has lost a schema

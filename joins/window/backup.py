@@ -33,7 +33,7 @@ from joins.window.covering import Copied, Entry, gaps, runs
 from joins.window.restore import Joined
 from joins.window.slice_files import NAME, UNFINISHED, FileStore, Torn, checked, file_name, ranges_from
 from joins.window.slices import OffsetRanges, Slice
-from teacup.base.files import checked_text, from_checked_text
+from teacup.base.files import checked_text, from_checked_text, replace_file
 from teacup.base.logs import sparse
 from teacup.base.times import LATEST_MS
 
@@ -220,9 +220,7 @@ class CheckpointedStore:
             return Copied()  # it is copied again
 
     def _write_copied(self, copied: Copied) -> None:
-        temporary = self._files.folder / f".{COPIED}.{uuid.uuid4().hex}"
-        temporary.write_text(checked_text(copied))
-        temporary.replace(self._files.folder / COPIED)
+        replace_file(self._files.folder / COPIED, checked_text(copied).encode())
 
 
 @lru_cache(maxsize=256)

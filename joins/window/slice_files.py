@@ -38,7 +38,7 @@ import pyarrow as pa
 
 from joins.batch.facts import BucketFacts
 from joins.batch.ticket import Ticket
-from joins.read.facts_files import FactsFolder
+from joins.read.facts_files import load_facts, save_facts
 from joins.window.covering import Entry, chosen, is_below
 from joins.window.restore import Joined
 from joins.window.slices import HASH_VERSION, OffsetRanges, Slice, Span
@@ -124,10 +124,10 @@ class FileStore:
         self._save(file_name("left", joined.left), frame, head)
 
     def save_facts(self, ticket: Ticket, facts: BucketFacts) -> None:
-        FactsFolder(self.folder).save(ticket.number, ticket.digest, facts)
+        save_facts(self.folder, ticket.number, ticket.digest, facts)
 
     def facts(self, ticket: Ticket) -> BucketFacts | None:
-        return FactsFolder(self.folder).load(ticket.number, ticket.digest)
+        return load_facts(self.folder, ticket.number, ticket.digest)
 
     def copy(self, now_ms: int, expiry_ms: int, left: OffsetRanges, right: OffsetRanges) -> None:
         """Does nothing: copies are made by `joins.window.backup`."""

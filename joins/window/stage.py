@@ -104,7 +104,7 @@ def _reading(readers: Mapping[str, SideReader]) -> Read:
     return read
 
 
-_bolts: PerProcess[tuple[str, str, Path], JoinBolt] = PerProcess(4, lambda bolt: None)
+_bolts: PerProcess[tuple[str, str, Path], JoinBolt] = PerProcess(4)
 """This process's bolt of each checkpoint of a join."""
 
 

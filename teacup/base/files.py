@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import json
 import os
+import uuid
 import zlib
 from collections.abc import Mapping
 from pathlib import Path
@@ -74,6 +75,13 @@ def write(path: Path, data: bytes) -> None:
         os.fsync(file.fileno())
     new.replace(path)
     sync(path.parent)
+
+
+def replace_file(path: Path, data: bytes) -> None:
+    """Replaces a file as a whole, whoever else writes it; a power failure may lose it, or leave it empty."""
+    new = path.with_name(f".{path.name}.{uuid.uuid4().hex}")
+    new.write_bytes(data)
+    new.replace(path)
 
 
 def sync(path: Path) -> None:

@@ -101,7 +101,7 @@ class PerProcess(Generic[K, V]):
     them for ever. So the child starts with an empty cache and leaves the parent's clients alone.
     """
 
-    def __init__(self, limit: int, close: Callable[[V], None]) -> None:
+    def __init__(self, limit: int, close: Callable[[V], None] = lambda _: None) -> None:
         self._limit = limit * jobs_together()
         self._close = close
         self._values: OrderedDict[K, Future[V]] = OrderedDict()

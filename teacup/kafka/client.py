@@ -14,12 +14,12 @@ from __future__ import annotations
 import logging
 import re
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Protocol, TypeVar
 
 import tenacity
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer
-from confluent_kafka.admin import AdminClient
+from confluent_kafka.admin import AdminClient, ConfigResource  # type: ignore[attr-defined]
 
 from teacup.base.config.secret_files import read_now
 from teacup.base.fields import MASK, is_secret
@@ -34,7 +34,6 @@ log = sparse("teacup.kafka.client")
 librdkafka = sparse(LIBRDKAFKA)
 """librdkafka's messages. Its INFO does not report progress: it names each connection that is closed."""
 librdkafka.setLevel(logging.WARNING)
-librdkafka.addFilter(lambda record: not is_usual(record.getMessage()))
 
 
 def is_usual(message: str) -> bool:
@@ -182,13 +181,20 @@ def _with_secrets(kafka: Mapping[str, str]) -> dict[str, str]:
         raise KafkaUnavailable(f"no client can be made: {error}") from None
 
 
-class _KnowsLeaders(Protocol):
+def topic_configs(client: AdminClient, topics: Iterable[str], within_s: float) -> dict[str, Any]:
+    """Asks for the configurations of topics; returns a future of each, whose result has entries by name."""
+    resources = {topic: ConfigResource(ConfigResource.Type.TOPIC, topic) for topic in topics}
+    asked = client.describe_configs(list(resources.values()), request_timeout=within_s)
+    return {topic: asked[resource] for topic, resource in resources.items()}
+
+
+class ListsTopics(Protocol):
     """Any client of librdkafka's."""
 
     def list_topics(self, topic: str, timeout: float, /) -> Any: ...
 
 
-def learn(client: _KnowsLeaders, topic: str, timeout_s: float) -> KafkaError | None:
+def learn(client: ListsTopics, topic: str, timeout_s: float) -> KafkaError | None:
     """Fetches the topic's leaders now, if the broker answers in time; if not, the client's later calls report it.
 
     Returns the error of a topic that may not even be described, as an assignment would only wait for it.
@@ -259,23 +265,17 @@ def refused(kafka: Mapping[str, Any], reason: str) -> ConfigError:
     return ConfigError(f"librdkafka refuses the properties {masked(kafka)}: {reason}")
 
 
-class _OtherRole(logging.Filter):
-    """Drops lines about properties of the other role, as one mapping serves consumers and producers."""
+def _is_told(record: logging.LogRecord) -> bool:
+    """Returns whether a line of librdkafka's says something; takes the guess about an old broker out of it.
 
-    def filter(self, record: logging.LogRecord) -> bool:
-        return "property and will be ignored by this" not in record.getMessage()
-
-
-class _WithoutGuess(logging.Filter):
-    """Removes the guess about an old broker, which misleads whoever looks for a paused one."""
-
-    def filter(self, record: logging.LogRecord) -> bool:
-        record.msg, record.args = without_guess(record.getMessage()), ()
-        return True
+    One mapping serves consumers and producers, so each is told of the properties of the other.
+    """
+    message = record.getMessage()
+    record.msg, record.args = without_guess(message), ()
+    return not is_usual(message) and "property and will be ignored by this" not in message
 
 
-librdkafka.addFilter(_OtherRole())
-librdkafka.addFilter(_WithoutGuess())
+librdkafka.addFilter(_is_told)
 
 _GUESS = re.compile(
     r":? (probably due to|might be caused by|or) broker version (is )?< 0\.10 \(see api\.version\.request[^)]*\)"

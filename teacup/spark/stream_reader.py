@@ -5,7 +5,6 @@
              (`teacup.base.files`)
     tasks    of the batch that ends there: each gets some items of its `work`
     read     on an executor: what the stage makes of them
-    stop     closes connections
 
 A planning error that may pass, such as an unreachable broker, *holds* the reader: it plans again every second, logs
 every ten seconds why, for how long, and when it gives up, and finally lets the error end the job or query. Each attempt
@@ -92,7 +91,7 @@ class StreamReader(ABC):
 
     all_read   under `available_now`: whether the newest look found that all is read
 
-    Subclasses give `plan`, `work`, `disconnect`; and `waits`, `holds_for_s` if they differ.
+    Subclasses give `plan`, `work`, `disconnect`; and `waits`, `patience` if they differ.
     """
 
     def __init__(self, name: str, control: ReaderControl, stage: bytes) -> None:
@@ -125,16 +124,11 @@ class StreamReader(ABC):
         """Returns whether the reader, with nothing to do now, plans again at once instead of returning `start`."""
         return False
 
-    def holds_for_s(self, error: Exception) -> float | None:
-        """Returns how long an error from planning only holds the reader; None if it ends the query at once.
-
-        May be inf.
+    def patience(self, error: Exception) -> tuple[str, float] | None:
+        """Returns for an error of planning that may pass what it means, in a word, and for how many seconds (or inf) it
+        only holds the reader; None for one that ends the job at once.
         """
-        return self.control.unreachable_for_s if isinstance(error, KafkaUnavailable) else None
-
-    def held_by(self, error: Exception) -> str:
-        """Returns the meaning of an error that only holds the reader, in a word."""
-        return BROKERS if isinstance(error, KafkaUnavailable) else "other"
+        return (BROKERS, self.control.unreachable_for_s) if isinstance(error, KafkaUnavailable) else None
 
     def available_now(self) -> None:
         """Reads up to the ends that the next look finds, and no further."""
@@ -149,10 +143,6 @@ class StreamReader(ABC):
     def read(self, task: SparkTask) -> Iterator[Any]:
         """Carries out a task, on an executor: yields what the stage makes of it."""
         return carried_out(self._name, self.stage, task)
-
-    def stop(self) -> None:
-        """Closes what is open."""
-        self.disconnect()
 
     def within_run(self, ends: Mapping[int, Ends]) -> Mapping[int, Ends]:
         """Returns the ends of the topic that a run under `available_now` reads entirely, cut where that run ends."""
@@ -206,13 +196,14 @@ class StreamReader(ABC):
 
     def _holds(self, error: Exception) -> bool:
         """Waits a second if the error may still pass. Returns whether it may."""
-        gives_up_s, now_s = self.holds_for_s(error), time.monotonic()
-        if gives_up_s is None:
+        patience, now_s = self.patience(error), time.monotonic()
+        if patience is None:
             return False
+        held_by, gives_up_s = patience
         if self._held_since_s is None:
             self._held_since_s = now_s
             self._held_since_ms = wall_ms()
-        self.notes.waits(self.held_by(error), lambda: (self._held_since_ms, str(error)))
+        self.notes.waits(held_by, lambda: (self._held_since_ms, str(error)))
         waited_s = now_s - self._held_since_s
         if waited_s > gives_up_s:
             log.error("%s gives up after %.0f s", self._name, waited_s)

@@ -103,7 +103,7 @@ class MadeWhenAsked(DataSourceStreamReader, SupportsTriggerAvailableNow):
 
     def stop(self) -> None:
         if "_made" in self.__dict__:
-            self._made.stop()
+            self._made.disconnect()
 
 
 def rows_of(spark: SparkSession, source: type[DataSource]) -> DataFrame:

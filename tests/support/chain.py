@@ -55,7 +55,7 @@ class Chain:
         try:
             return reader.latest(start or {}), "\n".join(lines_of(caplog, *PLANNERS))
         finally:
-            reader.stop()
+            reader.disconnect()
 
     def generation(self):
         with client(self.world.url) as storage:

@@ -70,7 +70,7 @@ class Driven(Running):
         losing   suffixes of the files that the machine has lost meanwhile
         spec     what the join is from now on; None: as it was
         """
-        self._reader.stop()
+        self._reader.disconnect()
         self._stopping.clear()
         self.spec = spec or self.spec
         kept = self.windows
@@ -123,7 +123,7 @@ class Driven(Running):
 
     def again_on_nothing(self, batch: Batch) -> list[Row]:
         """The rows of a batch that is run a second time, with all of the window's files lost."""
-        self._reader.stop()
+        self._reader.disconnect()
         self._starts += 1
         self._reader = self._opened()
         again = Running(None)

@@ -66,7 +66,7 @@ class Feeding:
                 self._log(end, None)
                 commit(self.spec, self.group or self.spec.name, end)
         finally:
-            reader.stop()
+            reader.disconnect()
         return found
 
     def _next(self, reader: FeedReader) -> Offset | None:

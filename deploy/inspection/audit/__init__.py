@@ -1,7 +1,7 @@
 """`teacup audit`: joins a time range again by brute force and compares it with what a job wrote. Made for cron.
 
 It shares with the join what a record is: how it is fetched, and where its time, key and kept fields are
-(`joins.read.parse.find`, `joins.read.deserialize`); and the batch plans of the checkpoint. Which records pair, which
+(`joins.read.parse.locate`, `joins.read.deserialize`); and the batch plans of the checkpoint. Which records pair, which
 one is chosen, what is late, where everything goes and what a row must say is decided here, from the documents alone.
 
 plan_history.py  what the run decided, from the batch plans that the checkpoint still has (pure)

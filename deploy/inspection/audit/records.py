@@ -26,7 +26,7 @@ from deploy.inspection.audit.digests import of_column
 from deploy.inspection.audit.plan_history import OffsetSpans
 from deploy.inspection.audit.shown_late import ShownLate
 from deploy.inspection.audit.texts import json_string, json_strings, value_texts
-from joins.read.parse import RAW, WHATEVER_ITS_TIME, find
+from joins.read.parse import RAW, WHATEVER_ITS_TIME, locate
 from joins.spec import Side
 from teacup.base.times import EARLIEST_MS
 from teacup.kafka.headers import (
@@ -104,7 +104,7 @@ class SideTable:
         """
         side = self.side
         partition, offsets = batch.column("partition")[0].as_py(), batch.column("offset").to_numpy()
-        parsed = find(side, batch, before_ms)
+        parsed = locate(side, batch, before_ms)
         history = stretch.at(offsets)
         times = parsed.times
         dead = self._dead(batch, times, parsed.reasons, history["ceiling_ms"])

@@ -44,7 +44,7 @@ from joins.errors import JoinError
 from joins.lookup.key_lookup import lookup_client, retained_from
 from joins.plan.reader import state_after
 from joins.read.deserialize import SideReader
-from joins.read.parse import find
+from joins.read.parse import locate
 from joins.spec import JoinSpec, JoinType
 from teacup.base.now import wall_ms
 from teacup.base.times import EARLIEST_MS, LATEST_MS
@@ -315,7 +315,7 @@ def _with_keys(job: JoinJob, planned: Plan, faults: Sequence[Fault]) -> Iterator
                 continue
             side = job.spec.side(name)
             for batch in SideReader(side, kafka, job.spec.registry).read(spot[0], spot[1], spot[1] + 1):
-                keys = find(side, batch).keys
+                keys = locate(side, batch).keys
                 key = (batch.column("key") if keys is None else keys)[0].as_py()
         if key is None and fault.at is not None:
             written = committed_only(job.written_with)

@@ -12,7 +12,6 @@ behind the records, because it would turn them into dead letters.
 from __future__ import annotations
 
 import logging
-import math
 import time
 from collections.abc import Mapping
 from dataclasses import replace
@@ -25,7 +24,7 @@ from joins.errors import CallRefused, ClockBehind, NoRetention, StoreUnreachable
 from joins.lookup.feed.spec import Compaction, Fed, FedRange, FeedSpec, check_table, never_fed_below, proven_by
 from joins.lookup.feed.stage import UNREACHABLE, FeedTicket, feed, feed_client
 from joins.lookup.key_lookup import REFUSED, refused
-from joins.plan.clock_checks import PlanClock, check_last_times
+from joins.plan.clock_checks import WRONG_CLOCK, PlanClock, check_last_times
 from joins.plan.log_checks import LONGEST_DOWNTIME_MS, is_compacted, refuse_compaction
 from joins.read.side_log import side_log
 from teacup.kafka.log.broker_log import BrokerLog
@@ -69,14 +68,11 @@ class FeedReader(StreamReader):
             raise StoreUnreachable(f"the storage API is unreachable: {error}") from error
         return None if fed is None else fed.to_json()
 
-    def holds_for_s(self, error: Exception) -> float | None:
-        """Also holds for an unreachable store, and for a clock that is behind the records."""
+    def patience(self, error: Exception) -> tuple[str, float] | None:
+        """Also waits for an unreachable store, and until a wrong clock is corrected."""
         if isinstance(error, StoreUnreachable):
-            return self._spec.storage.unreachable_for_s
-        return math.inf if isinstance(error, ClockBehind) else super().holds_for_s(error)
-
-    def held_by(self, error: Exception) -> str:
-        return "wrong_clock" if isinstance(error, ClockBehind) else super().held_by(error)
+            return "other", self._spec.storage.unreachable_for_s
+        return WRONG_CLOCK if isinstance(error, ClockBehind) else super().patience(error)
 
     def work(self, end: dict[str, Any]) -> BatchWork:
         fed = Fed.from_json(end)

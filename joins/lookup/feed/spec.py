@@ -233,24 +233,16 @@ class Fed:
 
     def is_whole(self, spec: FeedSpec, ends: Mapping[int, Ends]) -> bool:
         """Returns whether the log still holds what the batch reads. Raises `DataLoss` if it was truncated."""
-        losses = replace(spec.losses, continues=True)
-        return not any(
-            losses.of(f"right partition {spec.right.topic}-{p}", span.end, ends.get(p), span.start)
-            for p, span in self.spans.items()
-        )
+        spans = {p: (span.start, span.end) for p, span in self.spans.items()}
+        return spec.losses.is_whole(f"right partition {spec.right.topic}", spans, ends)
 
     def after(self, spec: FeedSpec, ends: Mapping[int, Ends], listed_ms: int) -> Fed | None:
         """Returns the next batch, or None if there is nothing to read. New partitions are read from their start.
 
         Raises `DataLoss` if unread records were deleted, or the log was truncated.
         """
-        at: dict[int, int] = {}
-        skipped = self.skipped
-        for p in sorted({*ends, *self.spans}):
-            position = self.spans[p].end if p in self.spans else 0
-            lost = spec.losses.of(f"right partition {spec.right.topic}-{p}", position, ends.get(p))
-            skipped += lost.unread
-            at[p] = position + lost.unread
+        ended = {p: span.end for p, span in self.spans.items()}
+        at, skipped = spec.losses.moved(f"right partition {spec.right.topic}", ended, ends)
         taken = fair_shares({p: max(ends[p].stable - at[p], 0) for p in at}, spec.max_records)
         if not any(taken.values()):
             return None
@@ -262,7 +254,7 @@ class Fed:
             number=self.number + 1,
             listed_ms=listed_ms,
             spans=spans,
-            skipped=skipped,
+            skipped=self.skipped + skipped,
             epochs=epochs,
             whole_ms=whole_ms,
         )

@@ -29,7 +29,7 @@ from joins.lookup.key_lookup import REFUSED, refused, storage_client
 from joins.lookup.right_items import to_items
 from joins.outcome import Outcome
 from joins.read.deserialize import SideReader
-from joins.read.parse import find, parse
+from joins.read.parse import locate, parse
 from joins.read.range_gate import lags_of
 from joins.rows.frames import RECORD, rows_about
 from joins.rows.outgoing import and_more, copies_of, position_of
@@ -146,7 +146,7 @@ class FeedTask:
             return None
         with suppress(OffsetOutOfRange):
             for batch in reader.read(ticket.partition, ticket.start - 1, ticket.start):
-                if len(times := find(spec.right, batch).times.drop_null()):
+                if len(times := locate(spec.right, batch).times.drop_null()):
                     return int(times[-1].as_py())
         return ticket.newest_ms - spec.right.disorder_ms
 

@@ -34,7 +34,8 @@ from joins.batch.rules import earliest_left, earliest_right
 from joins.batch.state import BatchPlan
 from joins.errors import DataLoss, SpecChanged
 from joins.spec import JoinSpec
-from teacup.base.fields import of_plain, plain
+from joins.spec_base import read_back
+from teacup.base.fields import plain
 from teacup.kafka.log.losses import CONTINUE, Epochs, Losses, epochs_of
 from teacup.kafka.log.time_search import left_behind
 from teacup.kafka.log.topic_log import Ends, TimeQuery, TopicLog, begins_of
@@ -137,15 +138,10 @@ class Verdicts:
     @classmethod
     def from_json(cls, data: Mapping[str, Any]) -> Verdicts:
         """Reads the state from a checkpoint. Raises `SpecChanged` if another version wrote it."""
-        if data.get("format") != FORMAT:
-            raise SpecChanged(
-                f"the state of the unjoined records has format {data.get('format')!r}, this version reads {FORMAT}: "
-                f"continue with the version that wrote it, or {REMEDY}"
-            )
-        return of_plain(cls, data)
+        return read_back(cls, data, FORMAT, "the state of the unjoined records has", REMEDY)
 
 
-def begin_ms_of(spec: JoinSpec, seen: Seen, start: str | int | None = None) -> int | None:
+def begin_ms_of(spec: JoinSpec, seen: Seen, start: str | int | None) -> int | None:
     """Returns the time from which right records get a verdict; UNKNOWN means all of them, None not known yet.
 
     start   where verdicts start: "earliest", "latest" (records that can still match), or a time; None derives it from
@@ -236,11 +232,8 @@ def plan(spec: JoinSpec, state: Verdicts, seen: Seen, right: TopicLog, most: int
 def slice_is_whole(spec: JoinSpec, state: Verdicts, right: Mapping[int, Ends]) -> bool:
     """Returns whether right still holds what the slice under way reads. Raises `DataLoss` if it was truncated."""
     assert state.under_way is not None
-    losses = replace(losses_of(spec), continues=True)
-    return not any(
-        losses.of(f"right partition {spec.right.topic}-{p}", range_.end, right.get(p), range_.start)
-        for p, range_ in state.under_way.right.items()
-    )
+    spans = {p: (range_.start, range_.end) for p, range_ in state.under_way.right.items()}
+    return losses_of(spec).is_whole(f"right partition {spec.right.topic}", spans, right)
 
 
 def after_slice(state: Verdicts, reached: Mapping[int, int]) -> Verdicts:
@@ -279,16 +272,12 @@ def _check_same(spec: JoinSpec, state: Verdicts, seen: Seen) -> None:
 
 def _on_what_is_left(spec: JoinSpec, state: Verdicts, seen: Seen, right: TopicLog) -> Verdicts:
     """Returns the state with positions that the log still has; new partitions start at 0."""
-    losses = losses_of(spec)
-    positions, skipped = dict(state.positions), state.skipped
-    for p in sorted({*positions, *seen.right}):
-        at = positions.get(p, 0)
-        lost = losses.of(f"right partition {spec.right.topic}-{p}", at, seen.right.get(p))
-        positions[p], skipped = at + lost.unread, skipped + lost.unread
-    losses.check_leaders(f"right partition {spec.right.topic}", right, state.positions, state.epochs, seen.right)
+    losses, where = losses_of(spec), f"right partition {spec.right.topic}"
+    positions, skipped = losses.moved(where, state.positions, seen.right)
+    losses.check_leaders(where, right, state.positions, state.epochs, seen.right)
     numbers = {p: state.numbers.get(p, 0) for p in positions}
     epochs = epochs_of(seen.right)
-    state = replace(state, positions=positions, numbers=numbers, skipped=skipped, epochs=epochs)
+    state = replace(state, positions=positions, numbers=numbers, skipped=state.skipped + skipped, epochs=epochs)
     low = _newest_before(state.snapshots, positions)
     for p, ends in seen.output.items():
         if not ends.start <= low.output.get(p, 0) <= ends.high:

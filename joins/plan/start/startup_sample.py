@@ -27,7 +27,7 @@ from joins.errors import SampleUnusable
 from joins.plan.readable import EndOffsets
 from joins.plan.start.positions import Beginning, left_start
 from joins.read.deserialize import decoder
-from joins.read.parse import find
+from joins.read.parse import locate
 from joins.spec import JoinSpec, Side
 from teacup.base.now import wall_ms
 from teacup.base.times import iso
@@ -330,11 +330,11 @@ def sample_of(
     batch = _batch([record for record in every if record.value is not None] if side.tombstones == "skip" else every)
     if (decode := decoder(side, registry)) is not None:
         batch = decode(batch)
-    parsed, unfit = find(side, batch), 0
+    parsed, unfit = locate(side, batch), 0
     if parsed.reasons is not None and (fits := (parsed.reasons != WHERE).fill_null(value=True)).all() is False:
         unfit = int((~fits).sum())
         batch = batch.filter(fits.to_arrow())
-        parsed = find(side, batch)
+        parsed = locate(side, batch)
     keys: dict[int, list[bytes | None]] = {p: [] for p in records}
     times: dict[int, list[int | None]] = {p: [] for p in records}
     ahead: list[int] = []

@@ -16,49 +16,27 @@ uvicorn 0.54 does not know callers: its `limit_concurrency` is one number for al
 from __future__ import annotations
 
 import math
-from collections import Counter, OrderedDict
-from dataclasses import dataclass
-
-
-@dataclass(slots=True)
-class TokenBucket:
-    """What one caller has left at `at_s` of a monotonic clock."""
-
-    rate_per_s: float
-    burst: int
-    left: float
-    at_s: float
-
-    def take(self, now_s: float) -> int | None:
-        """Takes one request; returns None if there was one left, otherwise the whole seconds until there is one."""
-        self.left = min(self.burst, self.left + (now_s - self.at_s) * self.rate_per_s)
-        self.at_s = now_s
-        if self.left >= 1:
-            self.left -= 1
-            return None
-        return max(1, math.ceil((1 - self.left) / self.rate_per_s))
+from collections import Counter
 
 
 class RateLimiter:
-    """The buckets of all callers."""
+    """The token buckets of all callers."""
 
     def __init__(self, rate_per_s: float, burst: int, max_callers: int = 10_000) -> None:
-        self._rate_per_s = rate_per_s
-        self._burst = burst
-        self._max_callers = max_callers
-        self._buckets: OrderedDict[str, TokenBucket] = OrderedDict()
+        self._rate_per_s, self._burst, self._max_callers = rate_per_s, burst, max_callers
+        self._buckets: dict[str, tuple[float, float]] = {}  # what is left, at which second; the latest callers last
 
     def take(self, caller: str, now_s: float) -> int | None:
-        """Takes one request of `caller`; returns None, or the seconds to wait."""
-        bucket = self._buckets.get(caller)
-        if bucket is None:
-            bucket = TokenBucket(self._rate_per_s, self._burst, float(self._burst), now_s)
-            self._buckets[caller] = bucket
-            if len(self._buckets) > self._max_callers:
-                self._buckets.popitem(last=False)
-        else:
-            self._buckets.move_to_end(caller)
-        return bucket.take(now_s)
+        """Takes one request of `caller`; returns None if there was one left, else the whole seconds until there is one.
+
+        now_s   of a monotonic clock
+        """
+        left, at_s = self._buckets.pop(caller, (self._burst, now_s))
+        left = min(self._burst, left + (now_s - at_s) * self._rate_per_s)
+        self._buckets[caller] = (left - 1 if left >= 1 else left), now_s
+        if len(self._buckets) > self._max_callers:
+            del self._buckets[next(iter(self._buckets))]
+        return None if left >= 1 else max(1, math.ceil((1 - left) / self._rate_per_s))
 
 
 class Places:

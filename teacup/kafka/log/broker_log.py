@@ -42,7 +42,6 @@ from teacup.kafka.records.record import OUTLIERS, TimeOf, ceilings, event_times,
 
 # These are untyped.
 OffsetSpec: Any = kafka_admin.OffsetSpec  # type: ignore[attr-defined]
-ConfigResource: Any = kafka_admin.ConfigResource  # type: ignore[attr-defined]
 
 T = TypeVar("T")
 
@@ -110,10 +109,9 @@ class BrokerLog:
 
     def config(self) -> dict[str, str]:
         """Returns the topic's configuration, including the broker's defaults."""
-        resource = ConfigResource(ConfigResource.Type.TOPIC, self._topic)
 
         def ask() -> dict[str, str]:
-            future = self._admin.describe_configs([resource], request_timeout=_ANSWERED_WITHIN_S)[resource]
+            future = client.topic_configs(self._admin, [self._topic], _ANSWERED_WITHIN_S)[self._topic]
             return {name: entry.value for name, entry in self._result(future).items()}
 
         return self._retried(ask)
@@ -280,16 +278,13 @@ class BrokerLog:
         offsets = self._listed(asked, isolation)
         return {topic: {p: offsets[topic, p] for p in partitions} for topic, partitions in partitions_of.items()}
 
-    def _offsets(
-        self, specs: Mapping[int, Any], isolation: IsolationLevel = IsolationLevel.READ_UNCOMMITTED
-    ) -> dict[int, Any]:
+    def _offsets(self, specs: Mapping[int, Any]) -> dict[int, Any]:
         """Returns what the broker reports for each partition (`offset`, `timestamp`, `leader_epoch`), in one call."""
-        offsets = self._listed({TopicPartition(self._topic, p): spec for p, spec in specs.items()}, isolation)
+        asked = {TopicPartition(self._topic, p): spec for p, spec in specs.items()}
+        offsets = self._listed(asked, IsolationLevel.READ_UNCOMMITTED)
         return {p: answer for (_, p), answer in offsets.items()}
 
-    def _listed(
-        self, specs: Mapping[TopicPartition, Any], isolation: IsolationLevel = IsolationLevel.READ_UNCOMMITTED
-    ) -> dict[tuple[str, int], Any]:
+    def _listed(self, specs: Mapping[TopicPartition, Any], isolation: IsolationLevel) -> dict[tuple[str, int], Any]:
         """Returns the same as `_offsets`, by topic and partition."""
         if not specs:
             return {}

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from teacup.kafka.errors import OffsetOutOfRange
 from teacup.kafka.log.topic_log import Ends, LeaderPosition, TopicLog
@@ -84,6 +84,25 @@ class Losses:
                 f"{self.remedy}, or continue with what is left, counted (`on_data_loss: continue`)"
             )
         return lost
+
+    def moved(self, where: str, positions: Mapping[int, int], ends: Mapping[int, Ends]) -> tuple[dict[int, int], int]:
+        """Returns the positions moved to what the log still holds, and how many unread offsets that skips.
+
+        A partition without a position is new, and read from its start. Raises `error` as `of`.
+
+        where   "right partition clicks", without its number
+        """
+        moved, skipped = {}, 0
+        for p in sorted({*positions, *ends}):
+            position = positions.get(p, 0)
+            lost = self.of(f"{where}-{p}", position, ends.get(p))
+            moved[p], skipped = position + lost.unread, skipped + lost.unread
+        return moved, skipped
+
+    def is_whole(self, where: str, spans: Mapping[int, tuple[int, int]], ends: Mapping[int, Ends]) -> bool:
+        """Returns whether the log still holds these [start, end) by partition. Raises `error` if it was truncated."""
+        counts = replace(self, continues=True)
+        return not any(counts.of(f"{where}-{p}", end, ends.get(p), start) for p, (start, end) in spans.items())
 
     def check_leaders(
         self,

@@ -15,17 +15,15 @@ from __future__ import annotations
 import logging
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
-from typing import Any, Protocol
+from typing import Any
 
 from confluent_kafka import KafkaException
-from confluent_kafka import admin as kafka_admin
 
 from teacup.kafka import client
 from teacup.kafka.errors import KafkaIOError, NotEnoughReplicas
 
 log = logging.getLogger("teacup.kafka.log.replicas")
 
-ConfigResource: Any = kafka_admin.ConfigResource  # type: ignore[attr-defined]
 
 MINIMUM = "min.insync.replicas"
 TRANSACTIONS, GROUPS = "__transaction_state", "__consumer_offsets"
@@ -92,14 +90,8 @@ def cannot_take(replicas: Iterable[Replicas], only: Mapping[str, int | None] | N
     return None
 
 
-class _Lists(Protocol):
-    """Any librdkafka client."""
-
-    def list_topics(self, topic: str, timeout: float, /) -> Any: ...
-
-
 def why_not_taken(
-    kafka: Mapping[str, str], lists: _Lists, topics: Iterable[str], transactional_id: str | None = None
+    kafka: Mapping[str, str], lists: client.ListsTopics, topics: Iterable[str], transactional_id: str | None = None
 ) -> NotEnoughReplicas | None:
     """Returns why a write to these topics was not acknowledged; None if for another reason, or if that is not known.
 
@@ -123,7 +115,7 @@ def why_not_taken(
     )
 
 
-def _listed(lists: _Lists, topic: str) -> list[Replicas]:
+def _listed(lists: client.ListsTopics, topic: str) -> list[Replicas]:
     """Returns the topic, or nothing if it may not be looked at. Raises `KafkaException`."""
     metadata = lists.list_topics(topic, client.LEARN_TIMEOUT_S).topics[topic]
     may_be_described = metadata.error is None or not client.lacks_acl(metadata.error.code())
@@ -151,19 +143,18 @@ def broker_count(kafka: Mapping[str, str]) -> int:
 
 def minimums_of(kafka: Mapping[str, str], topics: Iterable[str]) -> dict[str, int]:
     """Returns `min.insync.replicas` of those topics whose configuration may be looked at."""
-    resources = {topic: ConfigResource(ConfigResource.Type.TOPIC, topic) for topic in topics}
-    minimums: dict[str, int] = {}
-    if not resources:
+    topics, minimums = list(topics), dict[str, int]()
+    if not topics:
         return minimums
     try:
         admin = client.admin(kafka)
-        asked = admin.describe_configs(list(resources.values()), request_timeout=_ANSWERED_WITHIN_S)
+        asked = client.topic_configs(admin, topics, _ANSWERED_WITHIN_S)
     except KafkaIOError as error:
         log.debug("%s", error)
         return minimums
-    for topic, resource in resources.items():
+    for topic, answer in asked.items():
         try:
-            minimums[topic] = int(asked[resource].result()[MINIMUM].value)
+            minimums[topic] = int(answer.result()[MINIMUM].value)
         except KafkaException as error:
             log.debug("%s of %s is not known: %s", MINIMUM, topic, client.said(error.args[0]))
     return minimums

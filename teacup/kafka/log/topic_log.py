@@ -194,10 +194,6 @@ class ListedEnds:
     def __init__(self) -> None:
         self._first: dict[int, int] | None = None
 
-    def target(self, partition: int) -> int:
-        """Returns up to which offset this run reads a partition; 0 if it was not listed."""
-        return 0 if self._first is None else self._first.get(partition, 0)
-
     def cut(self, ends: Mapping[int, Ends]) -> dict[int, Ends]:
         """Returns these ends, with nothing readable after those of the first look. The first call is the first look."""
         if self._first is None:

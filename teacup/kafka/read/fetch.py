@@ -10,7 +10,6 @@ import ctypes
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-import numpy as np
 import pyarrow as pa
 from confluent_kafka import KafkaError, KafkaException
 
@@ -18,7 +17,6 @@ from teacup.kafka import client
 from teacup.kafka.errors import OffsetOutOfRange, TopicMissing
 from teacup.kafka.native import rdkafka
 from teacup.kafka.read.consumer import OwnConsumer
-from teacup.kafka.records.limits import batch_bytes
 
 # Ranges are short, so prefetching far beyond them is wasted work. By default librdkafka would pause for a second after
 # a full queue before it fetches again (fetch.queue.backoff.ms). Few, large answers, and a queue that asks late to be
@@ -48,15 +46,6 @@ class Taken:
     rows: int
     size: int
     position: int
-
-
-def fitting_rows(piece: pa.RecordBatch, size: int) -> tuple[int, int]:
-    """Returns how many of the first records make up `size` bytes, including the last one, and how many bytes."""
-    sizes = np.cumsum(batch_bytes(piece))
-    if sizes[-1] < size:
-        return piece.num_rows, int(sizes[-1])
-    fitting = int(np.searchsorted(sizes, size)) + 1
-    return fitting, int(sizes[fitting - 1])
 
 
 _NOTHING = (-1, -1)
@@ -111,7 +100,7 @@ class FetchingConsumer:
     """
 
     def __init__(self, topic: str, kafka: Mapping[str, str], timeout_s: float) -> None:
-        """Raises `LibraryMissing`, `ConfigError`, `KafkaUnavailable`, `AccessDenied`."""
+        """Raises `LibraryMissing`, `ConfigError`, `KafkaUnavailable`, `AccessRefused`, `TopicMissing`."""
         functions = rdkafka.bound()
         self.topic, self.teacup = topic, functions.teacup
         self.trouble: KafkaError | None = None
@@ -254,7 +243,7 @@ class RecordFetch(PartitionFetch):
     """A consumer that is assigned to one partition at a time; only one thread at a time may use it."""
 
     def __init__(self, topic: str, kafka: Mapping[str, str], timeout_s: float) -> None:
-        """Raises `LibraryMissing`, `ConfigError`, `KafkaUnavailable`, `AccessDenied`."""
+        """Raises `LibraryMissing`, `ConfigError`, `KafkaUnavailable`, `AccessRefused`, `TopicMissing`."""
         of = FetchingConsumer(topic, kafka, timeout_s)
         try:
             super().__init__(of, of.consumer.queue)
@@ -292,7 +281,7 @@ class SharedFetch:
     """
 
     def __init__(self, topic: str, kafka: Mapping[str, str], timeout_s: float) -> None:
-        """Raises `LibraryMissing`, `ConfigError`, `KafkaUnavailable`, `AccessDenied`."""
+        """Raises `LibraryMissing`, `ConfigError`, `KafkaUnavailable`, `AccessRefused`, `TopicMissing`."""
         self._of = FetchingConsumer(topic, kafka, timeout_s)
         self._client = PartitionFetch(self._of, self._of.consumer.queue)
         self._partitions: dict[int, _Member] = {}

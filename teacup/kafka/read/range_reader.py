@@ -29,7 +29,8 @@ from teacup.base.process import PerProcess
 from teacup.kafka import client
 from teacup.kafka.client import last_error
 from teacup.kafka.errors import KafkaUnavailable
-from teacup.kafka.read.fetch import PartitionFetch, RecordFetch, SharedFetch, fitting_rows
+from teacup.kafka.read.fetch import PartitionFetch, RecordFetch, SharedFetch
+from teacup.kafka.records.limits import fitting_rows
 
 Span = tuple[int, int]
 """Offsets [start, end)."""

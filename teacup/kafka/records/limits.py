@@ -206,6 +206,18 @@ def batch_bytes(batch: pa.RecordBatch) -> I64:
     return sizes
 
 
+def fitting_rows(batch: pa.RecordBatch, size: int) -> tuple[int, int]:
+    """Returns how many of the first records make up `size` bytes, including the last one, and how many bytes.
+
+    batch   as `batch_bytes` takes it, with at least one record
+    """
+    sizes = np.cumsum(batch_bytes(batch))
+    if sizes[-1] < size:
+        return batch.num_rows, int(sizes[-1])
+    fitting = int(np.searchsorted(sizes, size)) + 1
+    return fitting, int(sizes[fitting - 1])
+
+
 def _offsets(column: pa.Array) -> I64:
     """Returns where each value of a binary or string array begins, and where the last one ends."""
     raw = np.frombuffer(column.buffers()[1], np.int32) if column.buffers()[1] is not None else np.zeros(1, np.int32)

@@ -209,7 +209,7 @@ def shown_url(url: str) -> str:
     return ",".join(parts._replace(netloc=parts.netloc.rpartition("@")[2]).geturl() for parts in addresses)
 
 
-_registries: PerProcess[tuple[object, ...], Registry] = PerProcess(OPEN_REGISTRIES, lambda registry: None)
+_registries: PerProcess[tuple[object, ...], Registry] = PerProcess(OPEN_REGISTRIES)
 
 
 def open_registry(properties: Mapping[str, str], kind: str, unreachable_for_s: float = UNREACHABLE_FOR_S) -> Registry:

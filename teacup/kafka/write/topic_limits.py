@@ -18,7 +18,6 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from confluent_kafka import KafkaError, KafkaException
-from confluent_kafka import admin as kafka_admin
 
 from teacup.base.process import PerProcess
 from teacup.kafka import client
@@ -27,7 +26,6 @@ from teacup.kafka.write.writer import MESSAGE_MAX_BYTES, TUNING
 
 log = logging.getLogger("teacup.kafka.write.topic_limits")
 
-ConfigResource: Any = kafka_admin.ConfigResource  # type: ignore[attr-defined]
 _LEAST_BATCH_ROWS, _LEAST_BATCH_BYTES = 100, 16_384
 _REMEMBERED = 64  # sets of topics
 _ANSWERED_WITHIN_S = 5.0  # then another client asks again
@@ -63,17 +61,14 @@ def within_limits(kafka: Mapping[str, str], limits: Limits) -> dict[str, str]:
 
 def _asked(topics: frozenset[str], kafka: Mapping[str, str]) -> Limits:
     """Asks for all topics at once, because each admin client has to connect first."""
-    resources = {topic: ConfigResource(ConfigResource.Type.TOPIC, topic) for topic in sorted(topics)}
 
     def ask() -> dict[str, tuple[dict[str, str], int]]:
         admin = client.admin(kafka)
         client.learn(admin, min(topics), client.LEARN_TIMEOUT_S)  # otherwise the first call waits for a second
-        asked = admin.describe_configs(list(resources.values()), request_timeout=_ANSWERED_WITHIN_S)
-        return {
-            topic: (_config(topic, asked[resource]), _partitions(admin, topic)) for topic, resource in resources.items()
-        }
+        asked = client.topic_configs(admin, sorted(topics), _ANSWERED_WITHIN_S)
+        return {topic: (_config(topic, answer), _partitions(admin, topic)) for topic, answer in asked.items()}
 
-    configs = client.retried(ask, kafka) if resources else {}
+    configs = client.retried(ask, kafka) if topics else {}
     return {
         topic: limits_from(topic, config, dict(kafka), MESSAGE_MAX_BYTES, partitions)
         for topic, (config, partitions) in configs.items()
@@ -103,6 +98,4 @@ def _config(topic: str, future: Any) -> dict[str, str]:
         return KAFKAS_DEFAULTS
 
 
-_limits: PerProcess[tuple[frozenset[str], frozenset[tuple[str, str]]], Limits] = PerProcess(
-    _REMEMBERED, lambda limits: None
-)
+_limits: PerProcess[tuple[frozenset[str], frozenset[tuple[str, str]]], Limits] = PerProcess(_REMEMBERED)

@@ -16,7 +16,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import Any, Protocol
+from typing import Any
 
 import pyarrow as pa
 from pyspark import SparkContext, cloudpickle
@@ -91,15 +91,9 @@ class BatchTasks:
         return len(self.behind or self.first)
 
 
-def batch_jobs_of(spark: SparkSession, name: str, stream: Stream) -> BatchJobs:
+def batch_jobs_of(spark: SparkSession, name: str, stream: Stream) -> PlainJobs | Queries:
     """Returns what runs the batches of a job."""
     return PlainJobs(spark, name, stream) if stream.through is None else Queries(spark, name, stream, stream.through)
-
-
-class BatchJobs(Protocol):
-    """Runs a batch; returns what the tasks report."""
-
-    def run(self, tasks: BatchTasks) -> list[Report]: ...
 
 
 class PlainJobs:

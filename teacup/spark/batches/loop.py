@@ -113,7 +113,7 @@ class BatchLoop:
             if not self._stopped.is_set():  # what it has cancelled is no failure
                 self._error = error
         finally:
-            self._reader.stop()
+            self._reader.disconnect()
 
     def _batches(self) -> None:
         number, committed = self._log.newest()

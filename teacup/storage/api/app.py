@@ -251,7 +251,8 @@ class Storage:
         """Record that items below this version were never stored. It only goes up: a lower one changes nothing."""
         settings = self._settings(namespace)
         with self._under_way("raise_retained_from", request) as caller:
-            await self._turns.run(caller, self._batches.raise_retained_from, settings, body.retained_from)
+            raised = self._batches.backend.raise_retained_from
+            await self._turns.run(caller, raised, settings.namespace, body.retained_from)
         return _json(await self._state(settings, request))
 
     async def check(self) -> None:
@@ -318,7 +319,7 @@ class Storage:
 
     async def _state(self, settings: NamespaceSettings, request: Request) -> NamespaceBody:
         now_ms = self._clock_ms()
-        state = await self._turns.run(request.state.caller, self._batches.state, settings, now_ms)
+        state = await self._turns.run(request.state.caller, self._batches.backend.state, settings.namespace, now_ms)
         return NamespaceBody(
             name=settings.name,
             keep=settings.keep,

@@ -20,7 +20,7 @@ import anyio.to_thread
 
 from teacup.storage.api.config import MAX_KEY_BYTES, MAX_TAG_BYTES, NamespaceSettings
 from teacup.storage.errors import RequestInvalid
-from teacup.storage.model import Backend, Item, Keep, NamespaceState, ReadResult, Status, WriteResult
+from teacup.storage.model import Backend, Item, Keep, ReadResult, Status, WriteResult
 
 _PORTION_KEYS = 1_000
 _FULL = ReadResult(Status.RETRYABLE, (), "the answer is full: ask for this key again")
@@ -71,14 +71,6 @@ class Batches:
         """Raises `StorageUnavailable`."""
         wrong = {i: WriteResult(Status.REJECTED, reason) for i, reason in _key_faults(keys).items()}
         return _without(wrong, keys, lambda rest: self.backend.delete(settings.namespace, rest, now_ms))
-
-    def state(self, settings: NamespaceSettings, now_ms: int) -> NamespaceState:
-        """Raises `StorageUnavailable`."""
-        return self.backend.state(settings.namespace, now_ms)
-
-    def raise_retained_from(self, settings: NamespaceSettings, version: int) -> None:
-        """Raises `StorageUnavailable`."""
-        self.backend.raise_retained_from(settings.namespace, version)
 
     def _read(
         self,

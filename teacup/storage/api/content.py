@@ -1,13 +1,14 @@
 """The codec and encoding of a request and of its answer, and what the OpenAPI description says about both.
 
 As in RFC 9110, as far as needed: the answer uses the first offered media type in `Accept`; if that names none, or any,
-it uses the request's. `Content-Encoding` and `Accept-Encoding` are gzip or zstd.
+it uses the request's. `Content-Encoding` and `Accept-Encoding` are gzip or zstd; of several that a client takes, the
+answer has the first of `ENCODINGS`, whatever their weights.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
-from typing import Any, TypeVar
+from collections.abc import Mapping
+from typing import Any
 
 from starlette.exceptions import HTTPException
 
@@ -15,8 +16,6 @@ from teacup.http.bodies import SentBody
 from teacup.storage.codecs.arrow import ITEMS, KEYS, WANTED, ArrowCodec
 from teacup.storage.codecs.codec import ENCODINGS, LARGEST, Codec
 from teacup.storage.codecs.json import Base64, ItemBody, JsonCodec, ValueBody, Version, WantedBody
-
-Value = TypeVar("Value")
 
 CODECS: Mapping[str, Codec] = {codec.media_type: codec for codec in (JsonCodec(), ArrowCodec())}
 SMALLEST_COMPRESSED = 1024
@@ -57,12 +56,8 @@ def request_encoding(content_encoding: str | None) -> str | None:
 
 def answer_encoding(accept_encoding: str | None) -> str | None:
     """Returns the encoding; None if the answer is sent plain."""
-    return _first(_wanted(accept_encoding), ENCODINGS)
-
-
-def _first(wanted: Iterable[str], offered: Iterable[Value]) -> Value | None:
-    names = set(wanted)
-    return next((value for value in offered if value in names), None)
+    wanted = set(_wanted(accept_encoding))
+    return next((encoding for encoding in ENCODINGS if encoding in wanted), None)
 
 
 def _wanted(header: str | None) -> list[str]:

@@ -47,6 +47,9 @@ _NO_LONGER_KEPT = ReadResult(
     Status.NO_LONGER_STORED, (), "the key has more versions than the namespace's bound: those of that time are gone"
 )
 EMPTY_KEY = "the key is empty"
+NO_KEY = WriteResult(Status.REJECTED, EMPTY_KEY)
+LOST = WriteResult(Status.RETRYABLE, "other writers keep changing the same key")
+"""The outcome of a swap that the server's condition refused."""
 
 
 def refusal(namespace: Namespace, item: Item, moment: Moment) -> WriteResult | None:
@@ -72,7 +75,7 @@ def refused_and_waiting(
     outcomes: dict[int, WriteResult] = {}
     waiting: dict[bytes, list[int]] = {}
     for index, item in enumerate(items):
-        outcome = refusal(namespace, item, moment) if item.key else WriteResult(Status.REJECTED, EMPTY_KEY)
+        outcome = refusal(namespace, item, moment) if item.key else NO_KEY
         if outcome is None:
             waiting.setdefault(item.key, []).append(index)
         else:
@@ -81,8 +84,15 @@ def refused_and_waiting(
 
 
 def portions(keys: Sequence[bytes]) -> Iterator[Sequence[bytes]]:
-    """Splits the keys of a request into portions that a store's server carries out quickly."""
-    return (keys[start : start + _PORTION_KEYS] for start in range(0, len(keys), _PORTION_KEYS))
+    """Splits the keys of a request, each once and without b"", into portions that a store's server does quickly."""
+    unique = [key for key in dict.fromkeys(keys) if key]
+    return (unique[start : start + _PORTION_KEYS] for start in range(0, len(unique), _PORTION_KEYS))
+
+
+def settle(outcomes: dict[int, WriteResult], waiting: Mapping[bytes, list[int]], outcome: WriteResult) -> None:
+    """Gives all items that wait the same outcome."""
+    for places in waiting.values():
+        outcomes.update(dict.fromkeys(places, outcome))
 
 
 def asked(keys: Sequence[bytes], as_of: Sequence[int] | None) -> Iterator[tuple[bytes, int | None]]:
@@ -95,7 +105,7 @@ def removed(keys: Sequence[bytes], done: Mapping[bytes, WriteResult]) -> list[Wr
     left = dict(done)
     outcomes = []
     for key in keys:
-        outcomes.append(left[key] if key else WriteResult(Status.REJECTED, EMPTY_KEY))
+        outcomes.append(left[key] if key else NO_KEY)
         if key and left[key].status is Status.OK:
             left[key] = WriteResult(Status.NOT_FOUND)
     return outcomes
@@ -132,12 +142,14 @@ def admit(namespace: Namespace, stored: bytes | None, item: Item, moment: Moment
 
 
 def read_result(
-    namespace: Namespace, key: bytes, stored: bytes | None, moment: Moment, as_of: int | None = None
+    namespace: Namespace, key: bytes, stored: bytes | None, moment: Moment, as_of: int | None
 ) -> ReadResult:
     """Returns the answer to a read of the key.
 
     as_of   only the newest version at or below this one is wanted (`versions`)
     """
+    if not key:
+        return ReadResult(Status.REJECTED, (), EMPTY_KEY)
     if namespace.keep is Keep.VERSIONS:
         return _version_result(namespace, key, stored, moment, as_of)
     if stored is None:

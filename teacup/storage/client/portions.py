@@ -26,7 +26,7 @@ _ROW_BYTES = 32
 _MAX_ANSWER_BYTES = 1 << 30  # of a compressed answer, decompressed
 _SMALLEST_COMPRESSED = 1024
 
-Asked = TypeVar("Asked", Item, bytes, tuple[bytes, int])
+Asked = TypeVar("Asked", Item, bytes)
 Result = TypeVar("Result", WriteResult, ReadResult)
 
 

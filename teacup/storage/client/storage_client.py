@@ -31,7 +31,7 @@ from pydantic_core import to_json
 
 from teacup.http.client.retries import ApiErrors, Patience
 from teacup.http.client.transport import ApiClient, Reply, Transport
-from teacup.storage.client.portions import Coding, Portions, Result, joined
+from teacup.storage.client.portions import Coding, Portions, joined
 from teacup.storage.codecs.arrow import ArrowCodec, found_columns, outcomes_table, written
 from teacup.storage.codecs.codec import Codec
 from teacup.storage.codecs.json import NO_NAMESPACE, JsonCodec, NamespaceBody, NamespacesBody, parsed
@@ -143,7 +143,8 @@ class StorageClient(ApiClient):
         """Writes items. Raises `CallFailed`, `NamespaceUnknown`, `RequestInvalid`."""
 
         def send(part: Sequence[Item]) -> list[WriteResult]:
-            return self._batch(namespace, "write", self._codec.encode_items(part), self._codec.decode_outcomes)
+            body = self._codec.encode_items(part)
+            return self._batch(namespace, "write", body, self._codec.decode_outcomes, self._codec.media_type)
 
         lengths = (len(item.key) + len(item.tag) + len(item.value) for item in items)
         sizes = np.fromiter(lengths, np.int64, len(items))
@@ -154,29 +155,18 @@ class StorageClient(ApiClient):
 
         def send(part: Sequence[bytes]) -> list[ReadResult]:
             body = self._codec.encode_keys(part)
-            return self._batch(namespace, "read", body, lambda answer: self._codec.decode_found(answer, part))
+            understand = partial(self._codec.decode_found, keys=part)
+            return self._batch(namespace, "read", body, understand, self._codec.media_type)
 
         return self._portions.settled(keys, _lengths(keys), send)
-
-    def read_as_of(self, namespace: str, pairs: Sequence[tuple[bytes, int]]) -> list[ReadResult]:
-        """Reads for each key and version the newest item at or below that version (`keep: versions`).
-
-        One with an empty value is a delete. Raises what `read` raises.
-        """
-
-        def send(part: Sequence[tuple[bytes, int]]) -> list[ReadResult]:
-            keys = [key for key, _ in part]
-            body = self._codec.encode_wanted(keys, [version for _, version in part])
-            return self._batch(namespace, "read", body, lambda answer: self._codec.decode_found(answer, keys))
-
-        return self._portions.settled(pairs, _lengths([key for key, _ in pairs]), send)
 
     def delete(self, namespace: str, keys: Sequence[bytes]) -> list[WriteResult]:
         """Deletes all items of keys. Raises what `write` raises; after `CallFailed` some may be deleted."""
 
         def send(part: Sequence[bytes]) -> list[WriteResult]:
             body = self._codec.encode_keys(part)
-            return self._batch(namespace, "delete", body, self._codec.decode_outcomes, repeatable=False)
+            understand, media_type = self._codec.decode_outcomes, self._codec.media_type
+            return self._batch(namespace, "delete", body, understand, media_type, repeatable=False)
 
         return self._portions.settled(keys, _lengths(keys), send, frozenset({Status.RETRYABLE}))
 
@@ -190,8 +180,14 @@ class StorageClient(ApiClient):
         query = _query(generation)
 
         def send(rows: Any) -> tuple[None, pa.Table]:
-            statuses: pa.Table = self._arrow(namespace, "write", written(rows), outcomes_table, rows.num_rows, query)
-            return None, statuses
+            def understand(body: bytes) -> pa.Table:
+                statuses = outcomes_table(body)
+                if statuses.num_rows != rows.num_rows:
+                    raise AnswerNotUnderstood(f"{statuses.num_rows} results for {rows.num_rows} items")
+                return statuses
+
+            body = written(rows)
+            return None, self._batch(namespace, "write", body, understand, ArrowCodec.media_type, query=query)
 
         sizes = pc.add(pc.binary_length(items["key"]), pc.binary_length(items["value"]))
         return self._portions.settled_rows(items, np.asarray(sizes), send)[1]
@@ -217,8 +213,8 @@ class StorageClient(ApiClient):
                 statuses, rows = found_columns(body, len(part))
                 return rows, statuses
 
-            answer: tuple[pa.Table, pa.Table] = self._arrow(namespace, "read", written(part), understand, None, query)
-            return answer
+            body = written(part)
+            return self._batch(namespace, "read", body, understand, ArrowCodec.media_type, query=query)
 
         wanted = pa.table({"key": keys} if as_of is None else {"key": keys, "as_of": as_of}).combine_chunks()
         tables, rejected = self._portions.settled_rows(wanted, np.asarray(pc.binary_length(wanted["key"])), send)
@@ -250,29 +246,14 @@ class StorageClient(ApiClient):
         namespace: str,
         operation: str,
         body: bytes,
-        understand: Callable[[bytes], list[Result]],
-        repeatable: bool = True,
-    ) -> list[Result]:
-        path = f"{_path(namespace)}/items:{operation}"
-        return self._call("POST", path, understand, body, self._codec.media_type, repeatable)
-
-    def _arrow(
-        self,
-        namespace: str,
-        operation: str,
-        body: bytes,
-        understand: Callable[[bytes], Any],
-        rows: int | None,
+        understand: Callable[[bytes], Answer],
+        media_type: str,
+        *,
         query: Mapping[str, str] | None = None,
-    ) -> Any:
-        def counted(content: bytes) -> Any:
-            answer = understand(content)
-            if rows is not None and answer.num_rows != rows:
-                raise AnswerNotUnderstood(f"{answer.num_rows} results for {rows} items")
-            return answer
-
+        repeatable: bool = True,
+    ) -> Answer:
         path = f"{_path(namespace)}/items:{operation}"
-        return self._call("POST", path, counted, body, ArrowCodec.media_type, query=query)
+        return self._call("POST", path, understand, body, media_type, repeatable, query)
 
     def _call(
         self,

@@ -71,9 +71,6 @@ class ArrowCodec:
         keys: list[bytes] = table["key"].to_pylist()
         return keys
 
-    def encode_wanted(self, keys: Sequence[bytes], as_of: Sequence[int]) -> bytes:
-        return written(pa.record_batch([pa.array(keys, pa.binary()), pa.array(as_of, pa.int64())], schema=WANTED))
-
     def decode_wanted(self, body: bytes, most: int, most_bytes: int) -> Wanted:
         table = read(body, WANTED, optional=("as_of",), most=most, most_bytes=most_bytes)
         if "as_of" not in table.column_names:

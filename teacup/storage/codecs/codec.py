@@ -52,10 +52,6 @@ class Codec(Protocol):
         """Decodes keys, as `decode_items` does items."""
         ...
 
-    def encode_wanted(self, keys: Sequence[bytes], as_of: Sequence[int]) -> bytes:
-        """Encodes the body of a request of items:read for keys as of a version each."""
-        ...
-
     def decode_wanted(self, body: bytes, most: int, most_bytes: int) -> Wanted:
         """Decodes the body of a request of items:read, as `decode_keys` does, with or without versions."""
         ...

@@ -172,9 +172,6 @@ class JsonCodec:
         check_members(body, 1)
         return keys
 
-    def encode_wanted(self, keys: Sequence[bytes], as_of: Sequence[int]) -> bytes:
-        return _json({"keys": keys, "as_of": as_of})
-
     def decode_wanted(self, body: bytes, most: int, most_bytes: int) -> Wanted:
         check_count(body.count(b",") // 2, most)
         wanted = parsed(WantedBody, body)

@@ -40,11 +40,11 @@ def test_a_partition_that_is_new_under_available_now_is_read_by_the_next_run(kaf
     put(kafka, topic, 1, 3)
 
     second = reader.latest(first)
-    reader.stop()
+    reader.disconnect()
     following = reader_of(kafka, topic)
     following.available_now()
     third = following.latest(second)
-    following.stop()
+    following.disconnect()
 
     assert first["ranges"] == {"0": [0, 2]}
     assert second == first
@@ -69,7 +69,7 @@ def test_planning_waits_for_a_broker_that_does_not_answer_and_connects_again(kaf
     monkeypatch.setattr(BrokerLog, "ends", ends)
 
     found = reader.latest({})
-    reader.stop()
+    reader.disconnect()
 
     assert found["ranges"] == {"0": [0, 2]}
     assert len({id(log) for log in asked}) == 3
@@ -99,7 +99,7 @@ def test_an_unreachable_broker_is_waited_for_with_a_line_and_connected_to_again(
         own.resume()
         asking.join(DEADLINE_S)
         after = reader._log
-        reader.stop()
+        reader.disconnect()
 
     assert found["ranges"] == {"0": [2, 3]}
     assert after is not before

@@ -14,7 +14,7 @@ from joins.batch.facts import BucketFacts, RangeFacts
 from joins.batch.state import BatchPlan, Bucket
 from joins.batch.ticket import Ticket
 from joins.read import facts_files
-from joins.read.facts_files import KEPT, FactsFolder, bucket_folder, keep_facts, known_facts
+from joins.read.facts_files import KEPT, bucket_folder, keep_facts, known_facts, load_facts, save_facts
 from joins.read.summary import BucketSummary
 from joins.testing.simulation import through_json
 from teacup.base.files import checked_text
@@ -57,32 +57,32 @@ def test_facts_survive_json(facts):
 
 def test_facts_come_back_from_their_folder(tmp_path: Path):
     """By the number of their batch; a repeated attempt replaces them by the same."""
-    folder = FactsFolder(tmp_path / "0")
+    folder = tmp_path / "0"
 
-    folder.save(4, "d", SOME)
-    folder.save(4, "d", SOME)
+    save_facts(folder, 4, "d", SOME)
+    save_facts(folder, 4, "d", SOME)
 
-    assert FactsFolder(tmp_path / "0").load(4, "d") == SOME
+    assert load_facts(tmp_path / "0", 4, "d") == SOME
     assert [path.name for path in (tmp_path / "0").iterdir()] == ["facts-4-d.json"]
 
 
 def test_lost_facts_are_not_found(tmp_path: Path):
     """A folder that never was, and another batch's number."""
-    folder = FactsFolder(tmp_path / "0")
+    folder = tmp_path / "0"
 
-    assert folder.load(4, "d") is None
-    folder.save(4, "d", SOME)
-    assert (folder.load(3, "d"), folder.load(5, "d")) == (None, None)
+    assert load_facts(folder, 4, "d") is None
+    save_facts(folder, 4, "d", SOME)
+    assert (load_facts(folder, 3, "d"), load_facts(folder, 5, "d")) == (None, None)
 
 
 def test_facts_of_another_plan_of_the_same_number_are_not_found(tmp_path: Path):
     """A checkpoint was put back: the batch that has the number now has read something else."""
-    folder = FactsFolder(tmp_path / "0")
-    folder.save(4, "a", OTHER)
+    folder = tmp_path / "0"
+    save_facts(folder, 4, "a", OTHER)
 
-    assert folder.load(4, "b") is None
-    folder.save(4, "b", SOME)
-    assert (folder.load(4, "b"), folder.load(4, "a")) == (SOME, OTHER)
+    assert load_facts(folder, 4, "b") is None
+    save_facts(folder, 4, "b", SOME)
+    assert (load_facts(folder, 4, "b"), load_facts(folder, 4, "a")) == (SOME, OTHER)
 
 
 @pytest.mark.parametrize(
@@ -94,7 +94,7 @@ def test_a_damaged_file_counts_as_missing(tmp_path: Path, caplog: pytest.LogCapt
     (tmp_path / "facts-4-d.json").write_text(text)
 
     with caplog.at_level(logging.WARNING):
-        assert FactsFolder(tmp_path).load(4, "d") is None
+        assert load_facts(tmp_path, 4, "d") is None
 
     assert "facts of batch 4" in caplog.text
 
@@ -105,7 +105,7 @@ def test_a_folder_that_cannot_be_written_costs_a_warning(tmp_path: Path, caplog:
 
     with caplog.at_level(logging.WARNING):
         for number in (4, 5, 6):
-            FactsFolder(tmp_path / "0").save(number, "d", SOME)
+            save_facts(tmp_path / "0", number, "d", SOME)
 
     (line,) = lines_of(caplog, "teacup.joins")  # once a minute, not per batch
     assert "are not kept" in line
@@ -113,11 +113,11 @@ def test_a_folder_that_cannot_be_written_costs_a_warning(tmp_path: Path, caplog:
 
 def test_only_the_last_facts_are_kept(tmp_path: Path):
     """Those of the last batch, and of batches that may still run; other files stay."""
-    folder = FactsFolder(tmp_path)
+    folder = tmp_path
     (tmp_path / "slice").write_text("")
     (tmp_path / ".facts-9-d.json.0123abcd").write_text("a worker was killed as it wrote")
     for number in range(8, 14):
-        folder.save(number, "d", SOME)
+        save_facts(folder, number, "d", SOME)
 
     kept = [f"facts-{number}-d.json" for number in range(14 - KEPT, 14)]
     assert sorted(path.name for path in tmp_path.iterdir()) == [*kept, "slice"]
@@ -145,8 +145,8 @@ def test_the_driver_keeps_the_facts_of_all_buckets(tmp_path: Path):
 def test_facts_that_a_task_has_kept_serve_as_well(tmp_path: Path):
     """Of several folders the first that has them counts."""
     third, fourth = Ticket.all_of(BATCH)
-    FactsFolder(bucket_folder(tmp_path / "tasks", "job", "g", "3")).save(7, third.digest, SOME)
-    FactsFolder(bucket_folder(tmp_path / "tasks", "job", "g", "4")).save(7, "of another plan", SOME)
+    save_facts(bucket_folder(tmp_path / "tasks", "job", "g", "3"), 7, third.digest, SOME)
+    save_facts(bucket_folder(tmp_path / "tasks", "job", "g", "4"), 7, "of another plan", SOME)
     assert known_facts("job", BATCH, [tmp_path / "driver", tmp_path / "tasks"]) == {3: SOME}
 
     keep_facts(tmp_path / "driver", "job", summaries_of(BATCH, {3: OTHER, 4: OTHER}))
@@ -160,8 +160,11 @@ def test_the_parts_of_a_divided_bucket_give_its_facts_together(tmp_path: Path):
     (ticket,) = Ticket.all_of(batch)
     for part, oldest_ms in zip(ticket.divided(), (None, 57, 53), strict=True):
         assert known_facts("job", batch, [tmp_path]) == {}
-        FactsFolder(bucket_folder(tmp_path, "job", "g", part.name_of_part)).save(
-            7, part.digest, replace(SOME if part.part == 0 else OTHER, oldest_ms=oldest_ms)
+        save_facts(
+            bucket_folder(tmp_path, "job", "g", part.name_of_part),
+            7,
+            part.digest,
+            replace(SOME if part.part == 0 else OTHER, oldest_ms=oldest_ms),
         )
 
     assert known_facts("job", batch, [tmp_path]) == {0: replace(SOME, oldest_ms=53)}
@@ -174,7 +177,7 @@ def test_one_flipped_bit_gives_no_facts(tmp_path: Path, folder: str):
     if folder == "job-g":
         keep_facts(tmp_path, "job", summaries_of(BATCH, {3: SOME, 4: OTHER}))
     else:
-        FactsFolder(tmp_path / folder).save(7, third.digest, SOME)
+        save_facts(tmp_path / folder, 7, third.digest, SOME)
     assert known_facts("job", BATCH, [tmp_path])[3] == SOME
     (path,) = (tmp_path / folder).iterdir()
     whole = path.read_bytes()

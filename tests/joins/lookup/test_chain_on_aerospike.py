@@ -33,7 +33,7 @@ class Looking:
         while (end := self._reader.latest(self.at)) != self.at:
             self.run.take(self._stage(self._reader.work(end).items))
             self.at = end
-        self._reader.stop()
+        self._reader.disconnect()
 
 
 @NEEDS_ASD

@@ -84,7 +84,7 @@ def look(caplog, monkeypatch):
 
     yield once
     for reader in readers.values():
-        reader.stop()
+        reader.disconnect()
 
 
 def ends_in(offset):
@@ -211,11 +211,11 @@ def test_a_partition_that_is_new_under_available_now_is_read_by_the_next_run(wor
 
     begun = reader.plan({})
     within = reader.plan(begun)
-    reader.stop()
+    reader.disconnect()
     following = LookupReader(spec, JoinControl())
     following.available_now()
     after = following.plan(begun)
-    following.stop()
+    following.disconnect()
 
     assert ends_in(begun) == [1, 0]
     assert within is None or ends_in(within) == [1, 0]
@@ -232,7 +232,7 @@ def test_a_partition_that_left_gets_while_the_join_runs_is_read_by_the_next_batc
     world.publish("stored", wall_ms() - 900)
 
     after = reader.plan(begun)
-    reader.stop()
+    reader.disconnect()
 
     assert ends_in(begun) == [1]
     assert ends_in(after) == [1, 1]
@@ -316,7 +316,7 @@ def is_not_planned_by(world, spec, monkeypatch, delays_ms):
         with pytest.raises(ClockBehind, match=r"is 7\d\d\d s ahead of those of the storage API and of the Data Delay"):
             reader.plan({})
     finally:
-        reader.stop()
+        reader.disconnect()
 
 
 def test_a_join_whose_clock_is_ahead_of_both_apis_plans_nothing(world, spec, monkeypatch):
@@ -391,7 +391,7 @@ def test_an_unreachable_broker_is_waited_for_and_reconnected_to(world, spec, loo
         own.resume()
         for thread in asks:
             thread.join(DEADLINE_S)
-        feeder.stop()
+        feeder.disconnect()
 
     assert left_read(found["join"]) == 1
     assert Fed.from_json(found["feeder"]).spans[0].end == 1

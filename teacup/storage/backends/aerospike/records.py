@@ -22,6 +22,7 @@ from aerospike_helpers.expressions import Eq, IntBin
 from aerospike_helpers.operations import operations
 
 from teacup.storage.backends.aerospike.facts import Node
+from teacup.storage.backends.entries import LOST
 from teacup.storage.errors import StorageConfigInvalid, StorageUnavailable
 from teacup.storage.model import Status, WriteResult
 
@@ -31,9 +32,6 @@ _TIMED_OUT = {9, -15}
 _NO_RECORD = 2
 _RACE_LOST = {_NO_RECORD, 3, 5, 27}  # gone, another generation, it exists, filtered out
 _TOO_BIG = 13
-
-LOST = WriteResult(Status.RETRYABLE, "other writers keep changing the same key")
-"""The outcome of a swap that the server's condition refused."""
 
 _REFUSED = {
     8: WriteResult(

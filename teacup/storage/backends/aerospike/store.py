@@ -27,7 +27,7 @@ import aerospike
 from teacup.base.now import wall_ms
 from teacup.storage.backends import entries
 from teacup.storage.backends.aerospike.facts import Cluster, Meta, wrong_clock, wrong_now
-from teacup.storage.backends.aerospike.records import ABSENT, LOST, AerospikeRecords, ReadRecord, Swap, is_full
+from teacup.storage.backends.aerospike.records import ABSENT, AerospikeRecords, ReadRecord, Swap, is_full
 from teacup.storage.backends.namespaces import FREED_AFTER_MS, Moment, StoredNamespace, check_generation
 from teacup.storage.errors import GenerationChanged, StorageConfigInvalid, StorageUnavailable
 from teacup.storage.model import Item, Namespace, NamespaceState, ReadResult, Status, WriteResult
@@ -78,7 +78,7 @@ class AerospikeStore:
         moment = self._moment(namespace, now_ms)
         outcomes, waiting = entries.refused_and_waiting(namespace, items, moment)
         self._record(namespace, moment, generation)
-        for portion in entries.portions(list(waiting)):
+        for portion in entries.portions([*waiting]):
             self._write(namespace, items, {key: waiting[key] for key in portion}, moment, outcomes, generation)
         self._raise_if_silent([outcomes[index] for places in waiting.values() for index in places])
         self._check_generation(namespace, generation)
@@ -95,9 +95,8 @@ class AerospikeStore:
         """Works key by key."""
         self._check_declared(namespace)
         moment = self._moment(namespace, now_ms)
-        unique = list({key: None for key in keys if key})
-        records: dict[bytes, ReadRecord | WriteResult] = {b"": WriteResult(Status.REJECTED, entries.EMPTY_KEY)}
-        for portion in entries.portions(unique):
+        records: dict[bytes, ReadRecord | WriteResult] = {b"": entries.NO_KEY}
+        for portion in entries.portions(keys):
             records |= zip(portion, self._records.fetch(namespace.name, portion, _ITEMS), strict=True)
         results = []
         for key, version in entries.asked(keys, as_of):
@@ -116,9 +115,8 @@ class AerospikeStore:
         """Works key by key."""
         self._check_declared(namespace)
         moment = Moment(now_ms)
-        unique = list({key: None for key in keys if key})
         done: dict[bytes, WriteResult] = {}
-        for portion in entries.portions(unique):
+        for portion in entries.portions(keys):
             there = []
             for key, record in zip(portion, self._records.fetch(namespace.name, portion, _ITEMS), strict=True):
                 if isinstance(record, WriteResult):
@@ -128,7 +126,7 @@ class AerospikeStore:
                 else:
                     done[key] = WriteResult(Status.NOT_FOUND)
             done.update(zip(there, self._records.remove(namespace.name, there), strict=True))
-        self._raise_if_silent([done[key] for key in unique])
+        self._raise_if_silent(list(done.values()))
         return entries.removed(keys, done)
 
     def state(self, namespace: Namespace, now_ms: int) -> NamespaceState:
@@ -195,14 +193,13 @@ class AerospikeStore:
                     swaps.append(Swap(key, record, _ITEMS, bytearray(value), _ttl_s(namespace, value, moment.now_ms)))
             self._record(namespace, moment, generation)
             for swap, failure in zip(swaps, self._records.swap(namespace.name, swaps), strict=True):
-                if failure is not LOST:
+                if failure is not entries.LOST:
                     places = waiting.pop(swap.key)
                     if failure is not None:
                         outcomes.update(dict.fromkeys(places, failure))
             if not waiting:
                 return
-        for places in waiting.values():
-            outcomes.update(dict.fromkeys(places, LOST))
+        entries.settle(outcomes, waiting, entries.LOST)
 
     def _change(
         self,
@@ -239,7 +236,7 @@ class AerospikeStore:
                 log.warning("%s: namespace %s begins another generation: %s", self._where, namespace.name, lost)
             if failure is None or (is_full(failure) and parsed is not None and lost is None and not needed):
                 return meta.stored
-            if failure is not LOST:
+            if failure is not entries.LOST:
                 raise StorageUnavailable(f"{self._where}: {failure.reason}")
         raise StorageUnavailable(f"{self._where}: others change namespace {namespace.name} all the time")
 

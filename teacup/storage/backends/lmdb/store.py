@@ -137,8 +137,6 @@ class LmdbStore:
         moment = stored.moment(now_ms)
         results = [
             entries.read_result(namespace, key, values.get(at), moment, version)
-            if at
-            else ReadResult(Status.REJECTED, (), entries.EMPTY_KEY)
             for (key, version), at in zip(entries.asked(keys, as_of), places, strict=True)
         ]
         if stored.beyond(moment) is not stored:
@@ -157,7 +155,7 @@ class LmdbStore:
                     value = txn.pop(key, db=opened.items) if key else None
                     live = value is not None and entries.live_part(namespace, value, moment)
                     outcome = WriteResult(Status.OK if live else Status.NOT_FOUND)
-                    outcomes.append(outcome if key else _empty_key())
+                    outcomes.append(outcome if key else entries.NO_KEY)
             return outcomes
         except _StoreFull as error:
             return [WriteResult(Status.RETRYABLE, str(error))] * len(keys)
@@ -291,7 +289,7 @@ class LmdbStore:
             cursor = txn.cursor(opened.items)
             values = dict(cursor.getmulti(wanted))
             for key, item in zip(keys, items, strict=True):
-                outcome = entries.refusal(namespace, item, moment) if key else _empty_key()
+                outcome = entries.refusal(namespace, item, moment) if key else entries.NO_KEY
                 if outcome is None:
                     before = values.get(key)
                     outcome, after = entries.admit(namespace, before, item, moment)
@@ -374,7 +372,3 @@ def _new_buckets(namespace: Namespace, before: bytes | None, after: bytes, item:
         return {expiry_bucket(item.expires_at_ms)}
     buckets = () if before is None else map(expiry_bucket, entries.due(namespace, before))
     return set(map(expiry_bucket, entries.due(namespace, after))).difference(buckets)
-
-
-def _empty_key() -> WriteResult:
-    return WriteResult(Status.REJECTED, entries.EMPTY_KEY)

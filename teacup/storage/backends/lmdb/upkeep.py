@@ -27,6 +27,7 @@ from uuid import uuid4
 
 import lmdb
 
+from teacup.base.files import sync
 from teacup.storage.errors import StorageUnavailable
 
 BOOT_FILE = Path("/proc/sys/kernel/random/boot_id")
@@ -52,7 +53,7 @@ class Unsynced:
             self._mark = self._marks / f"{boot}.{uuid4().hex}"
             self._file = os.open(self._mark, os.O_CREAT | os.O_EXCL | os.O_RDWR, 0o600)
             fcntl.flock(self._file, fcntl.LOCK_EX)
-            _sync_folder(self._marks)
+            sync(self._marks)
 
     def settle_killed(self, sync: Callable[[], None]) -> None:
         """Syncs on behalf of processes that were killed."""
@@ -107,14 +108,6 @@ def _is_locked(mark: Path) -> bool:
     finally:
         os.close(file)
     return False
-
-
-def _sync_folder(folder: Path) -> None:
-    file = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(file)
-    finally:
-        os.close(file)
 
 
 def expiry_bucket(expires_at_ms: int) -> int:

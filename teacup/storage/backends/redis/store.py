@@ -23,7 +23,6 @@ from teacup.storage.errors import StorageUnavailable
 from teacup.storage.model import Item, Namespace, NamespaceState, ReadResult, Status, WriteResult
 
 _LATEST_MS = 1 << 52  # the latest time that the server accepts
-_LOST = WriteResult(Status.RETRYABLE, "other writers keep changing the same key")
 
 _SWAP_ITEMS = (
     COUNTED
@@ -92,7 +91,7 @@ class RedisStore:
             except StorageUnavailable as error:
                 if not begun:
                     raise
-                _settle(outcomes, places, WriteResult(Status.RETRYABLE, str(error)))
+                entries.settle(outcomes, places, WriteResult(Status.RETRYABLE, str(error)))
             begun = True
         return [outcomes[index] for index in range(len(items))]
 
@@ -107,14 +106,11 @@ class RedisStore:
         """Works key by key."""
         self._witnesses.ensure_declared(namespace)
         moment = self._witnesses.moment(namespace, now_ms)
-        unique = list({key: None for key in keys if key})
         values: dict[bytes, bytes | None] = {}
-        for portion in entries.portions(unique):
+        for portion in entries.portions(keys):
             values |= zip(portion, self._witnesses.fetch(namespace, portion, now_ms, generation), strict=True)
         results = [
-            entries.read_result(namespace, key, values[key], moment, version)
-            if key
-            else ReadResult(Status.REJECTED, (), entries.EMPTY_KEY)
+            entries.read_result(namespace, key, values.get(key), moment, version)
             for key, version in entries.asked(keys, as_of)
         ]
         self._witnesses.record_new(namespace, moment)
@@ -125,9 +121,8 @@ class RedisStore:
         self._witnesses.ensure_declared(namespace)
         self._witnesses.poll(namespace, now_ms)
         moment = Moment(now_ms)
-        unique = list({key: None for key in keys if key})
         done: dict[bytes, WriteResult] = {}
-        for portion in entries.portions(unique):
+        for portion in entries.portions(keys):
             try:
                 taken = self._witnesses.carry_out(namespace, _TAKE_ITEMS, portion, (), now_ms)
             except StorageUnavailable as error:
@@ -195,17 +190,17 @@ class RedisStore:
                     namespace, script, changed, _swapped(namespace, swaps), now_ms, generation
                 )
             except StorageUnavailable as error:
-                _settle(outcomes, waiting, WriteResult(Status.IN_DOUBT, str(error)))
+                entries.settle(outcomes, waiting, WriteResult(Status.IN_DOUBT, str(error)))
                 return
             if done is None:
                 continue
             if isinstance(done, WriteResult):
-                _settle(outcomes, waiting, done)
+                entries.settle(outcomes, waiting, done)
                 return
             waiting = {key: waiting[key] for key, swapped in zip(changed, done, strict=True) if not swapped}
             if not waiting:
                 return
-        _settle(outcomes, waiting, _LOST)
+        entries.settle(outcomes, waiting, entries.LOST)
 
 
 def _swapped(namespace: Namespace, swaps: Sequence[tuple[bytes, bytes | None, bytes]]) -> list[Argument]:
@@ -215,8 +210,3 @@ def _swapped(namespace: Namespace, swaps: Sequence[tuple[bytes, bytes | None, by
         freed_at_ms = entries.goes_at(namespace, value) + FREED_AFTER_MS
         arguments += [digest(before), value, max(1, min(freed_at_ms, _LATEST_MS))]
     return arguments
-
-
-def _settle(outcomes: dict[int, WriteResult], waiting: dict[bytes, list[int]], outcome: WriteResult) -> None:
-    for places in waiting.values():
-        outcomes.update(dict.fromkeys(places, outcome))

@@ -333,7 +333,7 @@ def after_poll(
     count: bytes | None,
     now_ms: int,
 ) -> Witness:
-    """Returns the witness of a namespace after a look at it and at its server.
+    """Returns the witness of a namespace, once it and its server were asked.
 
         the witness           and                                                     afterwards
         -------------------   -----------------------------------------------------   -----------------------
@@ -344,7 +344,7 @@ def after_poll(
         is there              the server may lose something, or there is a doubt      next run: new generation
         is there              else                                                    the same, seen
 
-    found     as it is in the server; None if it has none
+    witness   as it is in the server; None if it has none
     doubted   this process does not trust the namespace's next run, and could not record that yet
     trusted   the witness as this process last saw it; None if it has not seen one. Another process may have seen the
               run after a doubt first, and trusted it

@@ -160,7 +160,7 @@ def test_a_clock_behind_the_records_holds_the_feeder(
         wait_until(lambda: held.done() or "33 records of partition 0" in caplog.text)
         stop.set()
         assert held.result() == goes_on
-    reader.stop()
+    reader.disconnect()
     assert "33 records of partition 0" in caplog.text
 
 
@@ -178,7 +178,7 @@ def steps(spec: FeedSpec, monkeypatch: pytest.MonkeyPatch, hours: int) -> list[A
         timer.join()
     stop.clear()
     after = reader.latest(start)
-    reader.stop()
+    reader.disconnect()
     assert during == start
     return [start, after]
 
@@ -208,7 +208,7 @@ def test_a_clock_that_is_behind_at_the_start_holds_the_feeder(
 
     held = reader.latest({})
     timer.join()
-    reader.stop()
+    reader.disconnect()
 
     assert held == {}
     assert "33 records of partition 0" in caplog.text
@@ -234,11 +234,11 @@ def test_a_partition_that_is_new_under_available_now_is_read_by_the_next_run(spe
     produce(kafka, topic, [Put(p, b"k", now_ms) for p in (0, 2)])
 
     within = reader.latest(begun)
-    reader.stop()
+    reader.disconnect()
     following = FeedReader(spec, ReaderControl())
     following.available_now()
     after = following.latest(within)
-    following.stop()
+    following.disconnect()
 
     assert within == begun
     spans = Fed.from_json(after).spans

@@ -244,7 +244,7 @@ def test_a_compacted_topic_is_refused_unless_configured_to_continue(
         reader = FeedReader(FeedSpec(right=Side(topic=topic), **made, **more), ReaderControl())
         with pytest.raises(Exception) as raised:  # noqa: PT011 - only the unreachable store is reported
             reader.latest({})
-        reader.stop()
+        reader.disconnect()
         return f"{type(raised.value).__name__}: {raised.value}"
 
     refusal = look(compacted)
@@ -265,7 +265,7 @@ def test_a_page_of_something_else_is_waited_out_where_the_api_has_answered(
         begun = reader.latest({})
         proxy.only, proxy.faults = "namespaces", [status(404), nonsense, status(502)]
         following = reader.latest(begun)
-    reader.stop()
+    reader.disconnect()
 
     assert not proxy.faults
     assert following["number"] == begun["number"] + 1
@@ -278,7 +278,7 @@ def test_a_page_where_the_api_has_never_answered_ends_the_feeder_at_once(spec: F
 
     with pytest.raises(CallRefused, match=r"404 .*`storage\.url`"):
         reader.latest({})
-    reader.stop()
+    reader.disconnect()
 
 
 def test_a_wrong_token_ends_the_feeder_at_once(spec: FeedSpec, port: int, tmp_path: Path) -> None:
@@ -288,7 +288,7 @@ def test_a_wrong_token_ends_the_feeder_at_once(spec: FeedSpec, port: int, tmp_pa
 
     with server_here(tmp_path / "store", port, namespaces=NAMESPACES), pytest.raises(CallRefused, match=r" 401 "):
         reader.latest({})
-    reader.stop()
+    reader.disconnect()
 
 
 def test_a_namespace_without_retention_ends_the_feeder_at_once(spec: FeedSpec, port: int, tmp_path: Path) -> None:
@@ -300,4 +300,4 @@ def test_a_namespace_without_retention_ends_the_feeder_at_once(spec: FeedSpec, p
         pytest.raises(NoRetention, match=r"'right'.*`retention`"),
     ):
         reader.latest({})
-    reader.stop()
+    reader.disconnect()

@@ -162,7 +162,7 @@ def test_namespace_and_feeder_must_agree_on_versions(specs: tuple[FeedSpec, Join
         reader = FeedReader(wrong, ReaderControl())
         with pytest.raises((CallRefused, DataLoss), match=message):
             reader.plan({})
-        reader.stop()
+        reader.disconnect()
     with pytest.raises(CallRefused, match="keep: versions"):
         were(other, (7, 0))
 
