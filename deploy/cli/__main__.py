@@ -25,16 +25,16 @@ def main() -> None:
     except FileNotFoundError as error:
         signal.pthread_sigmask(signal.SIG_UNBLOCK, caught)
         sys.exit(_without_folder(error))
-    with stopping as stop:
-        signal.pthread_sigmask(signal.SIG_UNBLOCK, caught)
-        try:
+    try:
+        with stopping as stop:
+            signal.pthread_sigmask(signal.SIG_UNBLOCK, caught)
             from deploy.cli.app import app
 
             app(obj=stop)
-        except (KeyboardInterrupt, SystemExit) as end:
-            if stop.interrupted_by is None or getattr(end, "code", _INTERRUPTED) != _INTERRUPTED:
-                raise
-            sys.exit(128 + stop.interrupted_by)
+    except (KeyboardInterrupt, SystemExit) as end:  # also one that interrupts the restoring of the handlers
+        if stopping.interrupted_by is None or getattr(end, "code", _INTERRUPTED) != _INTERRUPTED:
+            raise
+        sys.exit(128 + stopping.interrupted_by)
 
 
 def _without_folder(error: FileNotFoundError) -> int:

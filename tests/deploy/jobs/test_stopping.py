@@ -173,3 +173,22 @@ def test_a_signal_at_the_very_end_of_a_process_does_not_change_its_exit_code() -
     done = subprocess.run([sys.executable, "-c", program], check=False)
 
     assert done.returncode == 0
+
+
+def test_a_second_signal_while_the_handlers_are_put_back_is_one_that_interrupts_the_command() -> None:
+    """Not an error that nobody catches, with which Python would end by SIGINT."""
+    program = (
+        "import os, signal, sys\n"
+        "from deploy.cli.__main__ import main\n"
+        "from deploy.jobs import stopping\n"
+        "def put_back(*_):\n"
+        "    for _ in range(2):\n"
+        "        os.kill(os.getpid(), signal.SIGTERM)\n"
+        "stopping.SAME_REQUEST_S, stopping.Stop.__exit__ = 0.0, put_back\n"
+        "sys.argv = ['teacup', 'run', '--help']\n"
+        "main()"
+    )
+
+    done = subprocess.run([sys.executable, "-c", program], stdout=subprocess.DEVNULL, check=False)
+
+    assert done.returncode == 128 + signal.SIGTERM
