@@ -5,8 +5,16 @@ expiry, and the marks that the left records of [left low, left start) set on the
 read again from Kafka, and lost marks are recomputed by joining their left range again, without rows. The batch plan's
 bounds say from where to read, and which records were rejected when first read.
 
-Marks reach further back than the window, perhaps to records that retention has deleted. No row of a left record needs
-those. Without them a right record may wrongly count as joined, but never as unjoined.
+Marks reach further back than the window. With `before` 10 s, `after` 2 s, and right expired below 100 s:
+
+    time          88 s      98 s 100 s                        where the batch starts
+    window                       |=========================|  right records of the rows to come
+    marks                   |------------------------------|  left records that may be joined with those: from 98 s on
+    chosen from   |................|                          right records, expired since, that they chose among, too
+
+Lost marks of left from 98 s on are found by joining it again with right from 88 s on (`rebuild_from`). Retention may
+have deleted records there. No row of a left record needs those. Without them a right record may wrongly count as
+joined, but never as unjoined.
 """
 
 from __future__ import annotations
