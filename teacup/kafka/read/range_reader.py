@@ -11,6 +11,12 @@ next ones a few at a time, hundreds of times a second. What has come beyond a ra
 For other ranges a reader keeps a few consumers open, each assigned to at most one partition. A consumer that has
 finished a long range has already fetched beyond it. If the next range of its partition starts there, it continues
 without a seek. After a short range it rests.
+
+So records beyond the end of a range wait for the next one in one of three places:
+
+    cursor              what the caller gave back (`give_back`); it comes first
+    C                   what had come when a shared consumer was laid to rest (`PartitionFetch.keep`)
+    librdkafka's queue  what a consumer of its own that goes on has fetched meanwhile
 """
 
 from __future__ import annotations
