@@ -21,7 +21,6 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
 
-import confluent_kafka
 import numpy as np
 import numpy.typing as npt
 
@@ -214,8 +213,18 @@ class _Group:
 
 
 def murmur2(key: bytes) -> int:
-    """Returns the positive hash of the Java client's default partitioner; 0 for 2^31 - 1."""
-    return int(confluent_kafka.murmur2(key, 2**31 - 1))
+    """Returns the positive hash of the Java client's default partitioner (`Utils.murmur2`, `toPositive`)."""
+    mask, m = 0xFFFFFFFF, 0x5BD1E995
+    h = (0x9747B28C ^ len(key)) & mask
+    whole = len(key) & ~3
+    for i in range(0, whole, 4):
+        k = int.from_bytes(key[i : i + 4], "little") * m & mask
+        k = (k ^ (k >> 24)) * m & mask
+        h = (h * m & mask) ^ k
+    if tail := key[whole:]:
+        h = (h ^ int.from_bytes(tail, "little")) * m & mask
+    h = (h ^ (h >> 13)) * m & mask
+    return (h ^ (h >> 15)) & 0x7FFFFFFF
 
 
 PARTITIONERS: Mapping[str, Partitioner] = {"murmur2 (Java)": murmur2, "CRC-32 (librdkafka)": zlib.crc32}

@@ -81,10 +81,15 @@ def _of_message(message: Any, around: tuple[str, ...]) -> str:
     return f"STRUCT<{fields}>"
 
 
-def _name_of(field: Any) -> str:
-    from google.protobuf.descriptor_pb2 import FieldDescriptorProto  # installed if there is a descriptor
+_NAMES = {
+    1: "double", 2: "float", 3: "int64", 4: "uint64", 5: "int32", 6: "fixed64", 7: "fixed32", 8: "bool", 13: "uint32",
+    15: "sfixed32", 16: "sfixed64", 17: "sint32", 18: "sint64",
+}  # fmt: skip
+"""The numbers of `FieldDescriptor.type`, which Protobuf's wire format fixes."""
 
-    return str(FieldDescriptorProto.Type.Name(field.type)).removeprefix("TYPE_").lower()
+
+def _name_of(field: Any) -> str:
+    return _NAMES.get(field.type, "")
 
 
 def _quoted(name: str) -> str:

@@ -215,7 +215,7 @@ def test_a_reader_is_made_when_it_is_first_asked() -> None:
         raise AssertionError("made")
 
     reader = stream_source("kind", "name", "n int", not_yet)({}).streamReader(None)  # type: ignore[arg-type]
-    reader.disconnect()
+    reader.stop()
 
     with pytest.raises(AssertionError, match="made"):
         reader.latestOffset({}, ReadAllAvailable())  # type: ignore[call-arg]
