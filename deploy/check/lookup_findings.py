@@ -20,19 +20,19 @@ from datadelay.model import Delay
 from deploy.check.findings import Finding, TopicFacts, error, from_error, ok, warning
 from joins.batch.rules import kept_from
 from joins.errors import DataLoss, JoinError
-from joins.lookup.feed.source import suits as suits_feeder
+from joins.lookup.feed.source import check_keep as check_keep_of_feeder
 from joins.lookup.feed.spec import FeedSpec, check_table
 from joins.lookup.gate import STORE, admission
 from joins.lookup.key_lookup import (
     DELAY_REFUSED,
     REFUSED,
+    check_keep,
     delay_client,
     delay_refused,
     read_right,
     refused,
     retained_from,
     storage_client,
-    suits,
 )
 from joins.plan.log_checks import is_compacted
 from joins.plan.start.startup_sample import ENOUGH, Sample
@@ -196,7 +196,7 @@ def of_gate(spec: JoinSpec, delay: Delay, store: str | None, pinned: Mapping[str
 def _namespace(spec: JoinSpec, client: StorageClient, unread: Sample) -> Generator[Finding, None, NamespaceBody]:
     namespace = client.namespace(spec.right.store.storage.namespace)
     kept_from_ms = retained_from(namespace)
-    suits(spec, namespace)
+    check_keep(spec, namespace)
     yield of_retention(namespace, spec.span_ms)
     yield from of_keep(namespace)
     yield from of_window(spec, kept_from_ms, unread)
@@ -217,7 +217,7 @@ def _keys(
 
 def _writable(spec: FeedSpec, client: StorageClient) -> Generator[Finding, None, None]:
     namespace = client.namespace(spec.storage.namespace)
-    suits_feeder(spec, namespace)
+    check_keep_of_feeder(spec, namespace)
     retained_from(namespace)
     client.raise_retained_from(namespace.name, 0)  # changes nothing, but requires `write`
     yield of_retention(namespace, 0)

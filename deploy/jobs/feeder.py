@@ -22,7 +22,7 @@ from deploy.watch.concerns import Concern
 from deploy.watch.measures import Effort, Measured
 from deploy.watch.timeliness import AND_COLLECTOR, out_of_order
 from joins.lookup.feed.source import FeedReader, group_offsets
-from joins.lookup.feed.spec import Fed
+from joins.lookup.feed.spec import FeedBatch
 from joins.lookup.feed.stage import FeedSummary
 from joins.read.deserialize import wait_for_registry
 from joins.spec import Side
@@ -81,7 +81,7 @@ class FeederJobKind(JobKind):
         if not end:
             return "is new"
         checkpoint.check_kind(end, FEEDER)
-        planned = Fed.from_json(end)
+        planned = FeedBatch.from_json(end)
         planned.check_belongs_to(self._spec)
         return f"has batch {planned.number} of this feeder"
 
@@ -107,14 +107,14 @@ class FeederJobKind(JobKind):
     def event_time_lag(
         self, end: Mapping[str, Any], ends: Mapping[str, Mapping[int, Ends]], now_ms: int
     ) -> EventTimeLag:
-        fed = Fed.from_json(end)
+        fed = FeedBatch.from_json(end)
         fed.check_belongs_to(self._spec)
         right, read = ends[self._spec.right.topic], {p: span.end for p, span in fed.spans.items()}
         next_ms = samples.first_unread(self._spec, self._spec.right, read, right, now_ms)
         return of_feeder(fed, right, next_ms, now_ms)
 
     def group_offsets(self, end: Mapping[str, Any]) -> Commit:
-        return group_offsets(self._spec, Fed.from_json(end))
+        return group_offsets(self._spec, FeedBatch.from_json(end))
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,7 +25,7 @@ from deploy.jobfile.job import DedupJob, FeederJob, JoinJob
 from deploy.output.deliveries import output_bucket
 from joins.batch.state import BatchPlan
 from joins.batch.ticket import Ticket
-from joins.lookup.feed.spec import Fed
+from joins.lookup.feed.spec import FeedBatch
 from joins.plan.log_checks import check_leaders, is_whole
 from joins.plan.readable import EndOffsets
 from joins.plan.reader import open_log
@@ -72,7 +72,7 @@ def forget_lost_feed(job: FeederJob) -> bool:
     checkpoint.check_kind(end, FEEDER)
     if not end or checkpoint.is_committed():
         return False
-    planned = Fed.from_json(end)
+    planned = FeedBatch.from_json(end)
     planned.check_belongs_to(spec)
     with closing(BrokerLog(spec.right.topic, spec.kafka)) as right:
         planned.check_topic(spec, right.topic_id())

@@ -21,7 +21,7 @@ from joins.batch.facts import BucketFacts, RangeFacts
 from joins.batch.rules import latest_right, right_watermark
 from joins.batch.state import BatchPlan, Bucket, PartitionRange
 from joins.batch.stragglers import ALIKE, stragglers
-from joins.lookup.feed.spec import Fed
+from joins.lookup.feed.spec import FeedBatch
 from joins.plan.readable import EndOffsets
 from joins.plan.wait_reasons import LeftWaits, reason, why_left_waits
 from joins.spec import JoinSpec
@@ -103,7 +103,7 @@ def of_join(
     )
 
 
-def of_feeder(fed: Fed, ends: Mapping[int, Ends], next_ms: Mapping[int, int], now_ms: int) -> EventTimeLag:
+def of_feeder(fed: FeedBatch, ends: Mapping[int, Ends], next_ms: Mapping[int, int], now_ms: int) -> EventTimeLag:
     """Returns where a feeder stands; `next_ms` as of a join, of right partitions."""
     unread = [p for p, span in fed.spans.items() if p in ends and ends[p].stable > span.end]
     return EventTimeLag(behind_ms=_behind_ms((next_ms.get(p, UNKNOWN) for p in unread), now_ms))

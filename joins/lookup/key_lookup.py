@@ -137,7 +137,7 @@ class RightStore:
         if (reason := store_ahead(namespace, wall_ms())) is not None:
             raise ClockBehind(reason)
         self._generation = relied_on
-        suits(self._spec, namespace)
+        check_keep(self._spec, namespace)
         return StoredRight(right, retained_from(namespace), namespace.keep is Keep.LATEST, *versions)
 
 
@@ -170,7 +170,7 @@ def read_right(
     return from_items(own, versions["version"], versions["tag"], versions["value"], keyed=keyed), deleted, unknown
 
 
-def suits(spec: JoinSpec, namespace: NamespaceBody) -> None:
+def check_keep(spec: JoinSpec, namespace: NamespaceBody) -> None:
     """Raises `CallRefused` if the namespace keeps versions and the join wants none, or the reverse."""
     if (namespace.keep is Keep.VERSIONS) == spec.right.of_versions:
         return
@@ -301,7 +301,7 @@ class BothApis:
         if not self._store or time.monotonic() - self._polled_at_s > STORE_POLL_EVERY_S:
             namespace = self.storage.namespace(self.spec.right.store.storage.namespace)
             retained_from(namespace)  # fail now rather than at the first look-up
-            suits(self.spec, namespace)
+            check_keep(self.spec, namespace)
             self._store, self.store_ms = namespace.generation, namespace.now_ms
             self._polled_at_s = time.monotonic()
         return self._store

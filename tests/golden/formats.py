@@ -23,7 +23,7 @@ from joins.batch.state import BatchPlan, Bucket, PartitionRange
 from joins.batch.ticket import Ticket
 from joins.errors import SpecChanged
 from joins.lookup.feed.spec import FORMAT as FED_FORMAT
-from joins.lookup.feed.spec import Fed, FedRange
+from joins.lookup.feed.spec import FedRange, FeedBatch
 from joins.lookup.unjoined.expired import FORMAT as VERDICTS_FORMAT
 from joins.lookup.unjoined.expired import RightSlice, SliceRange, Snapshot, Verdicts
 from joins.spec import JoinSpec, Right, Side
@@ -78,7 +78,7 @@ def _plan(parts: int) -> BatchPlan:
 
 
 _RECEIPT = Receipt(GENERATION, 7, "0123456789abcdef", 5, False, {"joined": 4, "late": 1}, 1_000, "0:14")
-_FED = Fed(7, 1_000, {"right.topic": "views"}, "id-of-right", "store-1", {0: FedRange(10, 20, 300)}, 3, (4,))
+_FED = FeedBatch(7, 1_000, {"right.topic": "views"}, "id-of-right", "store-1", {0: FedRange(10, 20, 300)}, 3, (4,))
 _VERDICTS = Verdicts(
     *(GENERATION, "join-1", {"right": "r", "output": "o"}, 100, {0: 20}, {0: 2}),
     (Snapshot({0: 20}, {0: 40}),),
@@ -118,7 +118,10 @@ FORMATS: Mapping[str, Format] = {
         (ReceiptRefused, "that this version can read"),
     ),
     "feeder": Format(
-        FED_FORMAT, _FED.to_json(), lambda x: Fed.from_json(x).to_json(), (SpecChanged, "continue with the version")
+        FED_FORMAT,
+        _FED.to_json(),
+        lambda x: FeedBatch.from_json(x).to_json(),
+        (SpecChanged, "continue with the version"),
     ),
     "unjoined": Format(
         VERDICTS_FORMAT,

@@ -13,7 +13,7 @@ from typing import Any
 import polars as pl
 
 from joins.lookup.feed.source import FeedReader, group_offsets
-from joins.lookup.feed.spec import Fed, FeedSpec
+from joins.lookup.feed.spec import FeedBatch, FeedSpec
 from joins.lookup.feed.stage import FeedSummary, feed_client
 from joins.lookup.right_items import from_items
 from teacup.kafka.log.groups import GroupOffsets
@@ -27,7 +27,7 @@ def commit(spec: FeedSpec, group: str, end: Offset) -> None:
     """Commit the positions of a batch, as the job does behind it."""
     if end:
         with closing(GroupOffsets(group, spec.kafka)) as offsets:
-            offsets.commit(*group_offsets(spec, Fed.from_json(end)))
+            offsets.commit(*group_offsets(spec, FeedBatch.from_json(end)))
 
 
 @dataclass

@@ -1,4 +1,4 @@
-"""Plans a feeder's batches (`Fed`), whose tasks feed while they read.
+"""Plans a feeder's batches (`FeedBatch`), whose tasks feed while they read.
 
     plan           the next batch from what Kafka holds, for the pinned store. Before the first batch is logged, the
                    store learns from which time on it is fed (`retained_from`)
@@ -21,7 +21,7 @@ import msgspec
 
 from datadelay.positions.group import note_of_store
 from joins.errors import CallRefused, ClockBehind, NoRetention, StoreUnreachable
-from joins.lookup.feed.spec import Compaction, Fed, FedRange, FeedSpec, check_table, never_fed_below, proven_by
+from joins.lookup.feed.spec import Compaction, FedRange, FeedBatch, FeedSpec, check_table, never_fed_below, proven_by
 from joins.lookup.feed.stage import UNREACHABLE, FeedTicket, feed, feed_client
 from joins.lookup.key_lookup import REFUSED, refused
 from joins.plan.clock_checks import WRONG_CLOCK, PlanClock, check_last_times
@@ -75,7 +75,7 @@ class FeedReader(StreamReader):
         return WRONG_CLOCK if isinstance(error, ClockBehind) else super().patience(error)
 
     def work(self, end: dict[str, Any]) -> BatchWork:
-        fed = Fed.from_json(end)
+        fed = FeedBatch.from_json(end)
         fed.check_belongs_to(self._spec)
         namespace = self._namespace_waited_for()
         fed.check_store(namespace.name, namespace.generation)
@@ -119,12 +119,12 @@ class FeedReader(StreamReader):
                 refuse_compaction(spec.right.topic, self._config, LONGEST_DOWNTIME_MS, "the feeder", what)
         return self._log
 
-    def _next(self, start: Mapping[str, Any]) -> Fed | None:
+    def _next(self, start: Mapping[str, Any]) -> FeedBatch | None:
         """Plans the batch after `start`, or returns None if there is nothing to do."""
         spec = self._spec
         right = self._connected()
         namespace = self._namespace()
-        state = Fed.from_json(start) if start else None
+        state = FeedBatch.from_json(start) if start else None
         listed_ms = self._clock.now_ms(None if state is None else state.listed_ms)
         if state is None:
             right.partition_count()
@@ -190,7 +190,7 @@ class FeedReader(StreamReader):
             self._store = self._client.namespace(self._spec.storage.namespace)
             self._polled_at_s = time.monotonic()
             _retention(self._store)
-            suits(self._spec, self._store)
+            check_keep(self._spec, self._store)
         return self._store
 
     def _namespace_waited_for(self) -> NamespaceBody:
@@ -210,11 +210,11 @@ class FeedReader(StreamReader):
         except REFUSED as error:
             raise refused(self._spec.name, error) from error
         _retention(namespace)
-        suits(self._spec, namespace)
+        check_keep(self._spec, namespace)
         return namespace
 
 
-def suits(spec: FeedSpec, namespace: NamespaceBody) -> None:
+def check_keep(spec: FeedSpec, namespace: NamespaceBody) -> None:
     """Raises `CallRefused` if the namespace keeps versions and the feeder has no deletes, or the reverse."""
     if (namespace.keep is Keep.VERSIONS) == spec.of_versions:
         return
@@ -229,7 +229,7 @@ def suits(spec: FeedSpec, namespace: NamespaceBody) -> None:
     )
 
 
-def begin(spec: FeedSpec, generation: str, ends: Mapping[int, Ends], right: TopicLog, listed_ms: int) -> Fed:
+def begin(spec: FeedSpec, generation: str, ends: Mapping[int, Ends], right: TopicLog, listed_ms: int) -> FeedBatch:
     """Returns the batch before the first one, with all positions set and nothing to read."""
     if spec.start == "earliest":
         at = {p: end.start for p, end in ends.items()}
@@ -248,7 +248,7 @@ def begin(spec: FeedSpec, generation: str, ends: Mapping[int, Ends], right: Topi
                 text,
                 margin,
             )
-    return Fed(
+    return FeedBatch(
         number=0,
         listed_ms=listed_ms,
         identity=spec.identity(),
@@ -260,7 +260,7 @@ def begin(spec: FeedSpec, generation: str, ends: Mapping[int, Ends], right: Topi
     )
 
 
-def group_offsets(spec: FeedSpec, fed: Fed) -> Commit:
+def group_offsets(spec: FeedSpec, fed: FeedBatch) -> Commit:
     """Returns what the collector finds in the feeder's group: a batch's positions, and the store that they apply to."""
     return {(spec.right.topic, p): span.end for p, span in fed.spans.items()}, note_of_store(fed.store_generation)
 

@@ -1,7 +1,7 @@
 """What a feeder is, its batches as data, and what it never feeds. Pure.
 
     FeedSpec      right topic -> namespace of a storage API, with limits
-    Fed           one batch as stored in the checkpoint: ranges of all partitions, and the store's generation
+    FeedBatch     one batch as stored in the checkpoint: ranges of all partitions, and the store's generation
       FedRange    [start, end) of a partition, and the largest time known below `start`
 
 A batch starts where the last one ended and reads up to the last stable offset, at most `max_records` in total.
@@ -175,7 +175,7 @@ class FedRange:
 
 
 @dataclass(frozen=True, slots=True)
-class Fed:
+class FeedBatch:
     """A batch of the feeder.
 
     skipped   the number of offsets that retention deleted unread, with `on_data_loss: continue`
@@ -199,7 +199,7 @@ class Fed:
         return {"format": FORMAT, **plain(self)}
 
     @classmethod
-    def from_json(cls, data: Mapping[str, Any]) -> Fed:
+    def from_json(cls, data: Mapping[str, Any]) -> FeedBatch:
         """Reads a batch. Raises `SpecChanged` if another version or another kind of job wrote it."""
         if data.get("format") != FORMAT or "store_generation" not in data:
             raise SpecChanged(
@@ -236,7 +236,7 @@ class Fed:
         spans = {p: (span.start, span.end) for p, span in self.spans.items()}
         return spec.losses.is_whole(f"right partition {spec.right.topic}", spans, ends)
 
-    def after(self, spec: FeedSpec, ends: Mapping[int, Ends], listed_ms: int) -> Fed | None:
+    def after(self, spec: FeedSpec, ends: Mapping[int, Ends], listed_ms: int) -> FeedBatch | None:
         """Returns the next batch, or None if there is nothing to read. New partitions are read from their start.
 
         Raises `DataLoss` if unread records were deleted, or the log was truncated.

@@ -16,7 +16,7 @@ from datadelay.errors import PositionsUnreadable
 from datadelay.positions.checkpoint import SparkCheckpoint
 from joins.batch.facts import Bound
 from joins.batch.state import BatchPlan, Bucket, PartitionRange
-from joins.lookup.feed.spec import Fed, FedRange
+from joins.lookup.feed.spec import FedRange, FeedBatch
 from joins.spec import JoinSpec, Right, Side
 from tests.support.queries import run_to_its_end
 
@@ -105,7 +105,7 @@ def test_of_a_join_everything_below_its_last_batch_was_read(tmp_path: Path) -> N
 
 def test_a_feeder_says_which_store_it_has_fed(tmp_path: Path) -> None:
     """The generation in its batches; other jobs name none."""
-    fed = Fed(1, 1, batch_plan()["identity"], "id", "store-1", {0: FedRange(10, 40)})
+    fed = FeedBatch(1, 1, batch_plan()["identity"], "id", "store-1", {0: FedRange(10, 40)})
     end = fed.to_json()
     for folder, ends in ((tmp_path / "feeder", end), (tmp_path / "join", batch_plan(bucket(0, {}, {0: (1, 2)})))):
         write(str(folder), {0: v1(ends)}, [0])

@@ -21,7 +21,7 @@ from deploy.jobs.move import started
 from joins.batch.handover import Handover
 from joins.batch.state import BatchPlan, Bucket, PartitionRange
 from joins.errors import SpecChanged
-from joins.lookup.feed.spec import Fed, FedRange, FeedSpec, FeedStorage
+from joins.lookup.feed.spec import FedRange, FeedBatch, FeedSpec, FeedStorage
 from joins.spec import JoinSpec, Right, Side
 from teacup.base.errors import ExitCode
 from teacup.base.files import with_checksum
@@ -84,7 +84,7 @@ def test_the_checkpoint_of_another_join_names_that_one(tmp_path: Path) -> None:
 def test_the_checkpoint_of_a_job_of_another_kind_says_whose_it_is(tmp_path: Path) -> None:
     storage = FeedStorage(url="http://s", namespace="n")
     spec = FeedSpec(name="f", right=Side(topic="impressions"), storage=storage)
-    fed = Fed(3, 1, spec.identity(), "id", "s", {0: FedRange(0, 5)})
+    fed = FeedBatch(3, 1, spec.identity(), "id", "s", {0: FedRange(0, 5)})
     ranges = Ranges("clicks", {}, 100, "earliest")
     feeder = kept(tmp_path / "feeder", fed.to_json())
     dedup = kept(tmp_path / "dedup", following({}, "id", {0: Ends(0, 5, 5)}, ranges))

@@ -17,7 +17,7 @@ from deploy.jobs.replan import forget_lost_feed, forget_lost_plan
 from joins.batch.ticket import Ticket
 from joins.errors import DataLoss
 from joins.items import Begin
-from joins.lookup.feed.spec import Fed, FedRange
+from joins.lookup.feed.spec import FedRange, FeedBatch
 from joins.plan.reader import state_after
 from teacup.base.errors import ExitCode
 from teacup.base.now import wall_ms
@@ -154,7 +154,7 @@ def test_a_feeders_batch_that_retention_has_overtaken_is_forgotten_if_it_is_to_c
     stops = load_job(tmp_path / "job.yaml")
     continues = replace(stops, spec=replace(stops.spec, on_data_loss="continue"))
     with closing(BrokerLog(topic, kafka)) as log:
-        fed = Fed(0, 0, stops.spec.identity(), log.topic_id(), "g", {0: FedRange(0, 0), 1: FedRange(0, 0)})
+        fed = FeedBatch(0, 0, stops.spec.identity(), log.topic_id(), "g", {0: FedRange(0, 0), 1: FedRange(0, 0)})
     planned = replace(fed, number=1, spans={0: FedRange(0, 20), 1: FedRange(0, 15)})
 
     def plan(batch, end, *, committed):
@@ -171,7 +171,7 @@ def test_a_feeders_batch_that_retention_has_overtaken_is_forgotten_if_it_is_to_c
         deleted.result(30)
     assert not forget_lost_feed(stops)
     assert forget_lost_feed(continues)
-    assert Fed.from_json(Checkpoint(stops.checkpoint).newest_end()) == fed
+    assert FeedBatch.from_json(Checkpoint(stops.checkpoint).newest_end()) == fed
 
     plan(1, replace(planned, spans={0: FedRange(0, 21), 1: FedRange(6, 15)}), committed=False)
     for job in (stops, continues):

@@ -9,7 +9,7 @@ import pytest
 from deploy.kinds.event_time_lag import EventTimeLag, HeldBy, of_feeder, of_join
 from joins.batch.facts import BucketFacts, RangeFacts
 from joins.batch.state import BatchPlan, Bucket, PartitionRange
-from joins.lookup.feed.spec import Fed, FedRange
+from joins.lookup.feed.spec import FedRange, FeedBatch
 from joins.plan.readable import EndOffsets
 from joins.right_source import DelayApi, StorageApi, Store
 from joins.spec import JoinSpec, Right, Side
@@ -110,7 +110,7 @@ def test_without_its_facts_a_batch_counts_from_where_it_began() -> None:
 
 def test_a_feeder_is_behind_by_its_first_unread_record() -> None:
     """Unknown if its time is."""
-    fed = Fed(3, NOW, {}, "id", "s", {0: FedRange(0, 10), 1: FedRange(0, 10)})
+    fed = FeedBatch(3, NOW, {}, "id", "s", {0: FedRange(0, 10), 1: FedRange(0, 10)})
     ends = {0: Ends(0, 10, 10), 1: Ends(0, 11, 11)}
 
     assert of_feeder(fed, {p: Ends(0, 10, 10) for p in (0, 1)}, {}, NOW).behind_ms == 0

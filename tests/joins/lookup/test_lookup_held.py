@@ -17,7 +17,7 @@ from joins.batch.state import BatchPlan
 from joins.batch.ticket import Ticket
 from joins.errors import CallRefused, ClockBehind, NoRetention, StoreUnreachable
 from joins.lookup.feed.source import FeedReader
-from joins.lookup.feed.spec import Fed, FeedSpec, FeedStorage
+from joins.lookup.feed.spec import FeedBatch, FeedSpec, FeedStorage
 from joins.lookup.key_lookup import RightStore, lookup_client
 from joins.lookup.right_items import to_items
 from joins.lookup.source import LookupReader
@@ -394,4 +394,4 @@ def test_an_unreachable_broker_is_waited_for_and_reconnected_to(world, spec, loo
         feeder.disconnect()
 
     assert left_read(found["join"]) == 1
-    assert Fed.from_json(found["feeder"]).spans[0].end == 1
+    assert FeedBatch.from_json(found["feeder"]).spans[0].end == 1

@@ -16,7 +16,7 @@ from deploy.inspection.status.inspect import inspect_all
 from deploy.inspection.status.row import State
 from deploy.jobfile.job import FeederJob, JoinJob
 from deploy.jobfile.load import load_job
-from joins.lookup.feed.spec import Fed, FedRange
+from joins.lookup.feed.spec import FedRange, FeedBatch
 from joins.lookup.source import CONSUMER, STORE, begin
 from joins.lookup.unjoined.expired import Snapshot, Verdicts
 from joins.plan.readable import EndOffsets
@@ -69,7 +69,7 @@ def test_a_feeder_is_behind_by_what_it_has_not_stored(
     path = written(tmp_path, "f", kind="feeder", kafka=kafka, right={"topic": right}, storage=STORAGE)
     job = load_job(path)
     assert isinstance(job, FeederJob)
-    committed(tmp_path / "f", Fed(3, now, job.spec.identity(), "id", "s", {0: FedRange(0, 1)}).to_json())
+    committed(tmp_path / "f", FeedBatch(3, now, job.spec.identity(), "id", "s", {0: FedRange(0, 1)}).to_json())
 
     (row,) = inspect_all([path])
 

@@ -14,7 +14,7 @@ import pytest
 
 from joins.errors import StoreWiped
 from joins.lookup.feed.source import FeedReader
-from joins.lookup.feed.spec import Fed, FeedSpec, FeedStorage
+from joins.lookup.feed.spec import FeedBatch, FeedSpec, FeedStorage
 from joins.lookup.feed.stage import FeedSummary
 from joins.spec import Side
 from teacup.base.clock import ClockReading, Trust, WallClock
@@ -241,7 +241,7 @@ def test_a_partition_that_is_new_under_available_now_is_read_by_the_next_run(spe
     following.disconnect()
 
     assert within == begun
-    spans = Fed.from_json(after).spans
+    spans = FeedBatch.from_json(after).spans
     assert [(p, span.start, span.end) for p, span in spans.items()] == [(0, 0, 1), (1, 0, 0), (2, 0, 1)]
 
 

@@ -14,8 +14,8 @@ from joins.errors import ClockBehind, DataLoss, SpecChanged, StoreWiped
 from joins.lookup.feed.source import begin
 from joins.lookup.feed.spec import (
     Compaction,
-    Fed,
     FedRange,
+    FeedBatch,
     FeedSpec,
     FeedStorage,
     check_table,
@@ -33,7 +33,7 @@ from tests.support.making import topic
 from tests.support.storage_server import NOON_MS, running_server
 
 SPEC = FeedSpec(name="feeder", right=Side(topic="right"), storage=FeedStorage(url="http://s", namespace="n"))
-FED = Fed(
+FED = FeedBatch(
     number=3,
     listed_ms=1_000,
     identity=SPEC.identity(),
@@ -143,7 +143,7 @@ def test_a_batch_survives_its_json_and_collectors_can_read_it() -> None:
 
     end = json.loads(json.dumps(FED.to_json()))
 
-    assert Fed.from_json(end) == FED
+    assert FeedBatch.from_json(end) == FED
     assert positions_in([end], "right") == {0: 10, 1: 0}
 
 
