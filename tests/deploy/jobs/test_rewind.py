@@ -126,7 +126,7 @@ def test_a_command_that_is_killed_has_done_nothing_or_all(kafka, content, here, 
     fill(kafka, content, 0, 60)
     assert here.run({**content, "start": at(30)}).code == ExitCode.DONE
     checkpoint = content["checkpoint"]
-    keep = Checkpoint.keep
+    keep = Checkpoint.write_file
 
     def killed_at(number, *, after):
         left = [number]
@@ -139,7 +139,7 @@ def test_a_command_that_is_killed_has_done_nothing_or_all(kafka, content, here, 
             if left[0] == 0:
                 raise Killed
 
-        monkeypatch.setattr(Checkpoint, "keep", kept)
+        monkeypatch.setattr(Checkpoint, "write_file", kept)
 
     places = []
     for after in (False, True):
@@ -148,7 +148,7 @@ def test_a_command_that_is_killed_has_done_nothing_or_all(kafka, content, here, 
             with pytest.raises(Killed):
                 rewind(tmp_path, content, to=at(10), written="keep")
             places.append(place_of(checkpoint))
-    monkeypatch.setattr(Checkpoint, "keep", keep)
+    monkeypatch.setattr(Checkpoint, "write_file", keep)
     again = rewind(tmp_path, content, to=at(10), written="keep")
 
     assert places == [Place(0, 0), Place(0, 0), Place(0, 0), Place(1, 1)]

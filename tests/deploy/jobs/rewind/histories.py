@@ -270,7 +270,7 @@ class Rewound:
         )
 
     def kill_command(self, command: Any) -> None:
-        keep, left = Checkpoint.keep, [self.numbers.randint(1, 2)]
+        keep, left = Checkpoint.write_file, [self.numbers.randint(1, 2)]
         after = self.numbers.random() < 0.5
 
         def kept(checkpoint: Checkpoint, name: str, value: Any) -> None:
@@ -284,7 +284,7 @@ class Rewound:
         if left[0] == 2 and after:
             return  # it is done then
         with self.monkeypatch.context() as patched:
-            patched.setattr(Checkpoint, "keep", kept)
+            patched.setattr(Checkpoint, "write_file", kept)
             with pytest.raises(Killed):
                 command()
 
