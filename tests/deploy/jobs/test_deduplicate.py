@@ -200,7 +200,7 @@ def test_a_late_retry_loads_what_its_batch_can_have_written(
     monkeypatch.setattr(deliveries, "current_attempt", lambda: Attempt(8))
     for earlier in (*older, rows):
         list(deliver_stage(made.spec, made.output, deduplication(made))(ticket_with(earlier, 1, 1)))
-    monkeypatch.setattr(deliveries, "current_attempt", lambda: Attempt(9, task=1))
+    monkeypatch.setattr(deliveries, "current_attempt", lambda: Attempt(9, earlier=1))
 
     retry = deliver_stage(made.spec, made.output, deduplication(made))
     (done,) = retry(ticket_with(rows, 1, 1, left_since_ms))
