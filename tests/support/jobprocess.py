@@ -120,24 +120,24 @@ def records(kafka: Mapping[str, str], topic: str) -> list[dict[str, Any]]:
 
 
 def uncommitted(checkpoint: Path) -> bool:
-    """Whether Spark has planned a batch that it would run again."""
+    """Whether the newest planned batch would run again."""
+    planned, committed = (batches_in(checkpoint / log) for log in ("offsets", "commits"))
+    return planned[-1:] != committed[-1:]
 
-    def last(log: str) -> int:
-        return max((int(path.name) for path in (checkpoint / log).glob("[0-9]*")), default=-1)
 
-    return last("offsets") > last("commits")
+def batches_in(log: Path) -> list[int]:
+    """The numbers of the batches that are noted in a folder of a checkpoint; a kill may leave half a file (`5.new`)."""
+    return sorted(int(path.name) for path in log.glob("[0-9]*") if path.name.isdecimal())
 
 
 def rows_of_last_plan(kafka: Mapping[str, str], topic: str, checkpoint: Path) -> int:
     """How many rows the last planned batch of a join has written."""
-    plan = max((checkpoint / "offsets").glob("[0-9]*"), key=lambda path: int(path.name))
+    plan = checkpoint / "offsets" / str(batches_in(checkpoint / "offsets")[-1])
     number = json.loads(plan.read_text().splitlines()[-1])["number"]
     tags = [BatchTag.parse(batch_of(record["headers"])) for record in records(kafka, topic)]
     return sum(tag is not None and tag.number == number for tag in tags)
 
 
 def forget_last_commit(checkpoint: Path) -> None:
-    """As if Spark had been killed before the commit: the batch, completely written, runs again."""
-    last = max((checkpoint / "commits").glob("[0-9]*"), key=lambda path: int(path.name))
-    last.unlink()
-    last.with_name(f".{last.name}.crc").unlink(missing_ok=True)
+    """As if the job had been killed before the commit: the batch, completely written, runs again."""
+    (checkpoint / "commits" / str(batches_in(checkpoint / "commits")[-1])).unlink()
