@@ -119,13 +119,12 @@ class LookupReader(JoinReader):
             verdict = admission(*answers, state.identity, spec.right.store.accepted_generations, now_ms)
         end_offsets = self.readable(EndOffsets(now_ms, left.ends(), {}))
         check_leaders(spec, state, end_offsets, {"left": left})
-        state = check_ends(spec, state, end_offsets)
-        held = None if verdict.waits_for is None else _unknown(verdict.waits_for, now_ms, state, end_offsets)
+        there = check_ends(spec, state, end_offsets)
+        held = None if verdict.waits_for is None else _unknown(verdict.waits_for, now_ms, there, end_offsets)
         if held is not None and verdict.shut:
             return held
-        following = SyncBolt(spec, {"left": left}, self.watch(now_ms)).plan_left(
-            state, end_offsets, verdict.watermark_ms
-        )
+        bolt, skips = SyncBolt(spec, {"left": left}, self.watch(now_ms)), there.skipped != state.skipped
+        following = bolt.plan_left(there, end_offsets, verdict.watermark_ms, skips=skips)
         if isinstance(following, NotReady):
             by = spec.right.store.delay.consumer
             return held or replace(following, waits=tuple(replace(wait, detail=by) for wait in following.waits))

@@ -162,9 +162,9 @@ class TicketReader(JoinReader):
         self._compare_with_broker(end_offsets, logs)
         check_leaders(spec, state, end_offsets, logs)
         self._sample_keys(end_offsets, left, right)
-        state = check_ends(spec, with_new_partitions(spec, state, topics), end_offsets, copied=self._copied)
-        end_offsets = self._this_run(end_offsets, left, state)
-        following = SyncBolt(spec, logs, self.watch(now_ms)).plan(state, end_offsets)
+        there = check_ends(spec, with_new_partitions(spec, state, topics), end_offsets, copied=self._copied)
+        end_offsets, skips = self._this_run(end_offsets, left, there), there.skipped != state.skipped
+        following = SyncBolt(spec, logs, self.watch(now_ms)).plan(there, end_offsets, skips=skips)
         return inside_the_clock(following, logs) if isinstance(following, Planned) else following
 
     def _this_run(self, end_offsets: EndOffsets, left: BrokerLog, state: BatchPlan | None = None) -> EndOffsets:

@@ -80,18 +80,21 @@ class SyncBolt:
     logs: Mapping[str, TopicLog]
     watch: StallTimer = field(default_factory=lambda: StallTimer(UNKNOWN))
 
-    def plan(self, state: BatchPlan, end_offsets: EndOffsets) -> Planned | NotReady:
+    def plan(self, state: BatchPlan, end_offsets: EndOffsets, *, skips: bool = False) -> Planned | NotReady:
         """Returns the batch plan after `state`; if there is nothing to read or expire, what left waits for.
 
         state  after the previous batch (`BatchPlan.after`)
+        skips  it has skipped deleted records, which a batch is to say at once, even if there is nothing else
         """
         plans = {n: planner.plan() for n, planner in self._planners(state, end_offsets).items()}
-        return self._next_plan(state, end_offsets, plans)
+        return self._next_plan(state, end_offsets, plans, skips=skips)
 
-    def plan_left(self, state: BatchPlan, end_offsets: EndOffsets, stored_ms: int) -> Planned | NotReady:
+    def plan_left(
+        self, state: BatchPlan, end_offsets: EndOffsets, stored_ms: int, *, skips: bool = False
+    ) -> Planned | NotReady:
         """Does the same if a feeder has stored right up to `stored_ms` (or `UNKNOWN`)."""
         plans = {n: planner.plan_left(stored_ms) for n, planner in self._planners(state, end_offsets).items()}
-        return self._next_plan(state, end_offsets, plans)
+        return self._next_plan(state, end_offsets, plans, skips=skips)
 
     def _planners(self, state: BatchPlan, end_offsets: EndOffsets) -> dict[int, BucketPlanner]:
         """Returns a planner for each bucket, with its quota of the records that the batch may read: at least one."""
@@ -103,7 +106,7 @@ class SyncBolt:
         }
 
     def _next_plan(
-        self, state: BatchPlan, end_offsets: EndOffsets, plans: Mapping[int, Asking[BucketPlan]]
+        self, state: BatchPlan, end_offsets: EndOffsets, plans: Mapping[int, Asking[BucketPlan]], *, skips: bool
     ) -> Planned | NotReady:
         """Makes the plans with the logs' answers.
 
@@ -116,7 +119,7 @@ class SyncBolt:
         waited_ms = end_offsets.listed_ms - state.listed_ms
         expires = waited_ms >= spec.watermark_every_ms and any(plan.expires() for plan in made.values())
         renews = state.number > 0 and waited_ms >= RENEW_EVERY_MS
-        if not (reads or expires or renews):
+        if not (reads or expires or renews or skips):
             return self._held(state, end_offsets, made)
         batch_plan = replace(
             state,

@@ -192,6 +192,20 @@ def test_a_planned_batch_that_retention_overtakes_is_planned_again(join, steps, 
     assert simulation.state.skipped.get("left", 0) >= len(lost)
 
 
+def test_that_all_unread_records_are_deleted_is_said_at_once():
+    """Not with the next record, which may not come for a day: until then they would count as unread."""
+    history = History(topic("left", [(at * 10, b"a") for at in range(5)]), topic("right", []), start_ms=100)
+    simulation = Simulation(history, join_spec(on_data_loss="continue"))
+    simulation.left.delete_before(0, 5)
+
+    planned = simulation.plan()
+    assert planned is not None
+    simulation.carry_on(planned)
+
+    assert (simulation.state.skipped, simulation.unread()) == ({"left": 5}, 0)
+    assert simulation.plan() is None
+
+
 def delete_what_the_guard_allows(simulation):
     for bucket in simulation.between().buckets.values():
         for p, partition_range in bucket.left.items():
